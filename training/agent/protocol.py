@@ -1,0 +1,105 @@
+"""The words that server, agent and worker share: jobs, events, exit codes and limits."""
+
+import json
+import time
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Dict, Optional, Tuple
+
+VERSION = 1
+
+# Exit codes of the worker (SPEC 7).
+FINISHED = 0
+UNEXPECTED = 1
+BAD_JOB = 2  # spec or bundle unfit
+PACKAGE_MISSING = 3
+CANCELLED = 4
+OUT_OF_MEMORY = 5
+
+EVENTS = ("status", "progress", "metric", "log", "artifact", "result", "error")
+
+# A report is sent at least this often, empty or not (SPEC 7).
+REPORT_INTERVAL_S = 10.0
+DEFAULT_GRACE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """The document that says what one worker has to do; every value is plain JSON.
+
+    `device` is `auto`, `cpu`, `mps`, `cuda` or `cuda:N`; `max_ram_mb` and `num_threads` are None
+    where nothing limits them. A job of another version of the server may carry fields that are not
+    known here (they are dropped) and lack some that are (they take their defaults).
+    """
+
+    run_id: str
+    trainer: str
+    schemas: Tuple[str, ...]
+    params: Dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    device: str = "auto"
+    num_threads: Optional[int] = None
+    max_ram_mb: Optional[int] = None
+    grace_seconds: float = DEFAULT_GRACE_S
+    max_wall_seconds: Optional[float] = None
+    max_predictions_mb: int = 512
+    v: int = VERSION
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=1, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Job":
+        """Read a job; ValueError, with a sentence, where it is not one."""
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise ValueError("The job is not JSON: %s" % error) from None
+        if not isinstance(document, dict):
+            raise ValueError("The job is not a JSON object")
+        known = {f.name for f in fields(cls)}
+        values = {key: value for key, value in document.items() if key in known}
+        missing = [name for name in ("run_id", "trainer", "schemas") if not values.get(name)]
+        if missing:
+            raise ValueError("The job lacks %s" % ", ".join(missing))
+        values["schemas"] = tuple(values["schemas"])
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that the worker says; `seq` is its place (from 0) among the run's events."""
+
+    event: str
+    fields: Dict[str, Any] = field(default_factory=dict)
+    t: float = field(default_factory=time.time)
+    seq: int = -1
+
+    def to_line(self) -> bytes:
+        """One line of JSON (UTF-8, newline included); numbers that are not finite become null."""
+        document = {"v": VERSION, "event": self.event, "t": self.t}
+        document.update(self.fields)
+        return (json.dumps(finite(document), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+
+    @classmethod
+    def from_line(cls, line: bytes, seq: int) -> Optional["Event"]:
+        """Read one line; None where it is noise and not an event."""
+        try:
+            document = json.loads(line)
+        except ValueError:
+            return None
+        if not isinstance(document, dict) or document.get("event") not in EVENTS:
+            return None
+        rest = {k: v for k, v in document.items() if k not in ("v", "event", "t")}
+        t = document.get("t")
+        return cls(document["event"], finite(rest), float(t) if isinstance(t, (int, float)) else time.time(), seq)
+
+
+def finite(value: Any) -> Any:
+    """The same JSON value with NaN and infinities as None: RFC 8259 has no word for them."""
+    if isinstance(value, float):
+        return value if value - value == 0.0 else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value

@@ -1,0 +1,119 @@
+"""What every place to run promises: Backend, Execution and Report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from training.agent.protocol import Event, Job
+
+
+@dataclass(frozen=True)
+class Concern:
+    """One thing in a report that would stop a run, or that its owner should know."""
+
+    message: str
+    hint: str = ""
+    code: str = ""
+    stops: bool = True
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a backend says of itself when checked: a headline, facts for a person, and concerns."""
+
+    backend: str
+    label: str
+    headline: str  # e.g. "this machine, Apple Metal (mps)"
+    facts: Sequence[tuple[str, str]] = ()  # (name, value) in the order they are printed
+    concerns: Sequence[Concern] = ()
+    data: dict[str, Any] = field(default_factory=dict)  # the same for machines, plain JSON
+
+    @property
+    def ok(self) -> bool:
+        """Whether a run could start."""
+        return not any(concern.stops for concern in self.concerns)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "backend": self.backend,
+            "label": self.label,
+            "ok": self.ok,
+            "headline": self.headline,
+            "facts": dict(self.facts),
+            "problems": [
+                {"message": c.message, "hint": c.hint, "code": c.code, "stops": c.stops} for c in self.concerns
+            ],
+            **({"data": self.data} if self.data else {}),
+        }
+
+
+class Execution(ABC):
+    """A run's life at one backend."""
+
+    @abstractmethod
+    def poll(self) -> list[Event]:
+        """The events since the last call, each with its `seq`; never blocks.
+
+        After `attach` the events come again from the first one; who takes them in counts by `seq`.
+        """
+
+    @abstractmethod
+    def stop(self, force: bool = False) -> None:
+        """Ask the worker to end (SIGTERM to its group), or end it (`force`); returns at once, may be called again."""
+
+    @property
+    @abstractmethod
+    def done(self) -> bool:
+        """True only when the place is free: worker gone, files here, nothing left behind there."""
+
+    @property
+    @abstractmethod
+    def exit_code(self) -> int | None:
+        """The worker's exit code once it is known; negative is the signal that killed it."""
+
+    @property
+    @abstractmethod
+    def failure(self) -> str | None:
+        """One sentence (the place, the fact, the number) where it ended without a result."""
+
+    @property
+    @abstractmethod
+    def predictions(self) -> Path | None:
+        """The predictions file, here, once `done`; None where the worker wrote none."""
+
+
+class Backend(ABC):
+    """One configured place where a run can run; holds its entry and its name, and nothing of any run."""
+
+    type: ClassVar[str]
+    pulls: ClassVar[bool] = False  # agents come and ask for work
+    keeps_artifacts: ClassVar[bool] = False  # model files stay there
+
+    def __init__(self, name: str, entry: Any) -> None:
+        self.name = name
+        self.entry = entry
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The place's name for a person: `gpu-server (ssh to gpu.example.org)`."""
+
+    @abstractmethod
+    def check(self) -> Report:
+        """Look, change nothing, need no run; what goes wrong in looking is a concern in the report."""
+
+    @abstractmethod
+    def start(self, job: Job, bundle: Path, directory: Path) -> Execution:
+        """Start a run whose job directory is `directory`; returns at once.
+
+        `bundle` is the bundle's folder (`directory/bundle`). Raises errors.BackendRefused, and then nothing was
+        started.
+        """
+
+    @abstractmethod
+    def attach(self, job: Job, directory: Path) -> Execution | None:
+        """The execution of a run that an earlier supervisor started; None where there is none to take up."""

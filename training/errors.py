@@ -1,0 +1,114 @@
+"""Every error of the server side, one sentence each.
+
+    TrainingError                 something that a user can be told
+    ├── ConfigError               the project file has errors; carries the list of them
+    ├── ProjectError              items or annotations cannot be read at all
+    ├── NotTrainable              what was asked for cannot be trained on; says the counts
+    ├── BadRequest                a field is missing or wrong
+    ├── UnknownBackend            no backend of that name in the project file
+    ├── UnknownRun                no run of that id
+    ├── RunIsOver                 a word about a run that has ended
+    ├── ImpossibleMove            a state that a run cannot go to from where it is
+    ├── BackendRefused            a backend would not start a run; nothing was started
+    ├── TooLarge                  a file is above a limit of the project file
+    └── PredictionsUnreadable     a predictions file is not what the protocol says
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from training.config.problems import Problem
+
+
+class TrainingError(Exception):
+    """Something that a user can be told: a sentence, a code to look up, and maybe a hint."""
+
+    code = "error"
+
+    def __init__(self, message: str, hint: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        if code:
+            self.code = code
+
+
+class ConfigError(TrainingError):
+    """The project file has errors; nothing starts on it."""
+
+    code = "config"
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = list(problems)
+
+
+class ProjectError(TrainingError):
+    """Items or annotations cannot be read at all."""
+
+    code = "project"
+
+
+class NotTrainable(TrainingError):
+    """What was asked for cannot be trained on; `counts` says, per schema, how many items each class has."""
+
+    code = "not_trainable"
+
+    def __init__(self, message: str, hint: str = "", counts: Mapping[str, Mapping[str, int]] | None = None) -> None:
+        super().__init__(message, hint)
+        self.counts = {schema: dict(classes) for schema, classes in (counts or {}).items()}
+
+
+class BadRequest(TrainingError):
+    """A field is missing or wrong; `field` names it."""
+
+    code = "bad_request"
+
+    def __init__(self, message: str, hint: str = "", field: str = "") -> None:
+        super().__init__(message, hint)
+        self.field = field
+
+
+class UnknownBackend(TrainingError):
+    """No backend of that name in the project file."""
+
+    code = "unknown_backend"
+
+
+class UnknownRun(TrainingError):
+    """No run of that id."""
+
+    code = "unknown_run"
+
+
+class RunIsOver(TrainingError):
+    """A word about a run that has ended; nothing moves."""
+
+    code = "run_is_over"
+
+
+class ImpossibleMove(TrainingError):
+    """A state that a run cannot go to from any state: a mistake in our own code."""
+
+    code = "impossible_move"
+
+
+class BackendRefused(TrainingError):
+    """A backend would not start a run; nothing was started."""
+
+    code = "backend_refused"
+
+
+class TooLarge(TrainingError):
+    """A file is above a limit of the project file."""
+
+    code = "too_large"
+
+
+class PredictionsUnreadable(TrainingError):
+    """A predictions file is not what the protocol says."""
+
+    code = "predictions_unreadable"

@@ -1,0 +1,224 @@
+"""The registry: runs and all that is known of them, as rows of the database."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from training.states import ENDS, STATES
+
+
+class Run(models.Model):
+    """One training asked for once, from request to verdict.
+
+    `status` is written by training.runs alone. `phase`, `step` and the progress columns are captions: they decide
+    nothing. A wish that the run stop is in `stop_asked_at` and `stop_for`; the first one stands.
+    """
+
+    id = models.CharField(primary_key=True, max_length=32, editable=False)  # UTC yyyymmddThhmmss-6 hex
+    trainer = models.CharField(max_length=100)
+    backend = models.CharField(max_length=200)
+    schemas = models.JSONField(default=list)
+    params = models.JSONField(default=dict)
+    seed = models.IntegerField(default=0)
+    source = models.CharField(max_length=10, default="manual")  # manual, api, auto
+    requested_by = models.CharField(max_length=150, blank=True)
+
+    status = models.CharField(max_length=10, default="queued")
+    phase = models.CharField(max_length=20, blank=True)
+    step = models.TextField(blank=True)
+    progress_phase = models.CharField(max_length=100, blank=True)
+    progress_current = models.FloatField(null=True)
+    progress_total = models.FloatField(null=True)
+    eta_s = models.FloatField(null=True)
+
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+    heard_at = models.DateTimeField(null=True)  # the last word of the worker or its agent, by the server's clock
+
+    stop_asked_at = models.DateTimeField(null=True)
+    stop_for = models.CharField(max_length=10, blank=True)  # cancel, wall, silence
+    stop_by = models.CharField(max_length=150, blank=True)
+
+    splits = models.JSONField(default=dict)  # split name -> number of items
+    bundle_digest = models.CharField(max_length=64, blank=True)
+    host = models.CharField(max_length=255, blank=True)
+    python = models.CharField(max_length=100, blank=True)
+    device = models.CharField(max_length=200, blank=True)
+
+    events_taken = models.BigIntegerField(default=0)  # events with a smaller seq have been counted
+    result = models.JSONField(null=True)  # the worker's result event
+    exit_code = models.IntegerField(null=True)
+    metrics = models.JSONField(default=dict)
+    scores = models.JSONField(default=dict)  # held-out scores by schema, see training.scoring
+    predictions_stored_at = models.DateTimeField(null=True)
+    n_predictions = models.IntegerField(default=0)
+    writeback = models.JSONField(null=True)  # the report of training.writeback
+    retracted_at = models.DateTimeField(null=True)
+    retracted_by = models.CharField(max_length=150, blank=True)
+    artifact_uri = models.CharField(max_length=1000, blank=True)
+    files_dropped_at = models.DateTimeField(null=True)  # when retention removed the run's folder
+
+    error = models.TextField(blank=True)
+    error_code = models.CharField(max_length=50, blank=True)
+    error_hint = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        permissions = [
+            ("start_run", "Can start runs"),
+            ("cancel_run", "Can cancel runs"),
+            ("retract_run", "Can retract a run's predictions"),
+        ]
+        indexes = [
+            models.Index(fields=["status", "created_at"]),
+            models.Index(fields=["-created_at"]),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(status__in=STATES), name="run_status_is_known"),
+            models.CheckConstraint(
+                condition=Q(status__in=ENDS, finished_at__isnull=False)
+                | (~Q(status__in=ENDS) & Q(finished_at__isnull=True)),
+                name="run_finished_at_exactly_in_the_ends",
+            ),
+            models.UniqueConstraint(fields=["status"], condition=Q(status="running"), name="one_run_runs_at_a_time"),
+            models.CheckConstraint(
+                condition=Q(stop_asked_at__isnull=True, stop_for="") | Q(stop_asked_at__isnull=False) & ~Q(stop_for=""),
+                name="run_stop_has_a_reason",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ENDS
+
+
+class StepLine(models.Model):
+    """One line for people: a step of the run, or a line of its log."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="step_lines")
+    at = models.DateTimeField()
+    level = models.CharField(max_length=10, default="step")  # step, info, warning, error
+    text = models.TextField()
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["run", "id"])]
+        verbose_name = _("step line")
+        verbose_name_plural = _("step lines")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class MetricPoint(models.Model):
+    """One number that a trainer reported on its way; `value` is null where it was not finite."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="metric_points")
+    split = models.CharField(max_length=50, blank=True)
+    name = models.CharField(max_length=100)
+    step = models.FloatField(null=True)
+    value = models.FloatField(null=True)
+
+    class Meta:
+        ordering = ["id"]
+        indexes = [models.Index(fields=["run", "name", "id"])]
+
+
+class RunItem(models.Model):
+    """That a run was fitted on an item, or held it out: the ledger of the leak guard."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="items")
+    instance_id = models.CharField(max_length=500)
+    split = models.CharField(max_length=50)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "instance_id"], name="an_item_is_in_one_split_of_a_run")]
+        indexes = [
+            models.Index(fields=["instance_id"], condition=Q(split="train"), name="items_that_were_trained_on"),
+        ]
+
+
+class Prediction(models.Model):
+    """What one run says of one item in one schema, and what became of it.
+
+    `outcome` is empty until write-back has judged it; then `published`, `retracted`, `superseded`, or the gate that
+    kept it back: `train_split`, `schema_not_enabled`, `rejected`, `low_confidence`, `missing_item`.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="predictions")
+    schema = models.CharField(max_length=200)
+    instance_id = models.CharField(max_length=500)
+    label = models.JSONField(null=True)  # str, number, list of str, or list of spans, by the schema's kind
+    confidence = models.FloatField(null=True)
+    scores = models.JSONField(null=True)  # label -> probability, where the trainer gives it
+    split = models.CharField(max_length=50, blank=True)
+    outcome = models.CharField(max_length=20, blank=True, default="")
+
+    class Meta:
+        ordering = ["id"]
+        verbose_name = _("prediction")
+        verbose_name_plural = _("predictions")
+        constraints = [
+            models.UniqueConstraint(fields=["run", "schema", "instance_id"], name="a_prediction_is_stored_once"),
+            models.UniqueConstraint(
+                fields=["schema", "instance_id"], condition=Q(outcome="published"), name="one_prelabel_is_live"
+            ),
+        ]
+
+
+class Verdict(models.Model):
+    """What a reviewer said of a prediction; a `reject` keeps later predictions of that item and schema back."""
+
+    schema = models.CharField(max_length=200)
+    instance_id = models.CharField(max_length=500)
+    verdict = models.CharField(max_length=10)  # accept, correct, reject
+    reviewer = models.CharField(max_length=150, blank=True)
+    run = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="verdicts")
+    at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["-at"]
+        indexes = [models.Index(fields=["schema", "instance_id"], condition=Q(verdict="reject"), name="rejected_items")]
+
+
+class BackendToken(models.Model):
+    """The token by which a backend's agents claim work; only its digest is kept."""
+
+    backend = models.CharField(max_length=200, unique=True)
+    digest = models.CharField(max_length=64)
+    issued_at = models.DateTimeField()
+    last_seen = models.DateTimeField(null=True, blank=True)
+    host = models.CharField(max_length=255, blank=True)
+    version = models.CharField(max_length=50, blank=True)
+    gpus = models.JSONField(default=list, blank=True)
+
+    class Meta:
+        ordering = ["backend"]
+        verbose_name = _("backend token")
+        verbose_name_plural = _("backend tokens")
+
+    def __str__(self) -> str:
+        return self.backend
+
+
+class SupervisorLease(models.Model):
+    """Which supervisor works; one row at most."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    holder = models.CharField(max_length=200)  # host:pid:random
+    taken_at = models.DateTimeField()
+    renewed_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=Q(id=1), name="there_is_one_lease")]
+
+
