@@ -7,14 +7,36 @@ from pathlib import Path
 
 import dj_database_url
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+from potato_site.project_files import DATABASE, make_private, secret_key, training_folder
+
+HERE = Path(__file__).resolve().parent
+
+
+def _words(variable: str, default: str = "") -> list[str]:
+    """The words of an environment variable that holds a list, separated by commas."""
+    return [word.strip() for word in os.environ.get(variable, default).split(",") if word.strip()]
+
+
+def _flag(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in ("1", "true", "yes", "on")
+
 
 # The project file that this site serves; everything about training is read from it.
 POTATO_CONFIG = os.environ.get("POTATO_CONFIG", "")
+_TRAINING = training_folder(POTATO_CONFIG)
+if _TRAINING is not None:
+    make_private(_TRAINING)
 
-DEBUG = os.environ.get("DJANGO_DEBUG", "") == "1"
-SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY", "insecure-until-packaged")
-ALLOWED_HOSTS = [h for h in os.environ.get("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]").split(",") if h]
+DEBUG = _flag("DJANGO_DEBUG")
+SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY") or secret_key(_TRAINING)
+ALLOWED_HOSTS = _words("DJANGO_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+CSRF_TRUSTED_ORIGINS = _words("DJANGO_CSRF_TRUSTED_ORIGINS")
+
+if _flag("DJANGO_SECURE"):  # the site is reached by https alone, through a proxy that sets X-Forwarded-Proto
+    SESSION_COOKIE_SECURE = True
+    CSRF_COOKIE_SECURE = True
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    SECURE_HSTS_SECONDS = int(os.environ.get("DJANGO_HSTS_SECONDS") or 0)
 
 INSTALLED_APPS = [
     "django.contrib.admin",
@@ -22,6 +44,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",
     "django.contrib.messages",
+    "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "django_htmx",
     "rest_framework",
@@ -49,7 +72,8 @@ WSGI_APPLICATION = "potato_site.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        # In a checkout the templates are the top folder's; the wheel carries them inside this package.
+        "DIRS": [HERE.parent / "templates", HERE / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -61,10 +85,17 @@ TEMPLATES = [
     },
 ]
 
+# A site without a project has nothing to keep: its database is in memory, and its commands still load.
+_OWN_DATABASE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": str(_TRAINING / DATABASE) if _TRAINING else ":memory:",
+    "CONN_MAX_AGE": 60,
+}
+_DATABASE_URL = os.environ.get("DATABASE_URL", "")
 DATABASES = {
-    "default": dj_database_url.parse(
-        os.environ.get("DATABASE_URL") or f"sqlite:///{BASE_DIR / 'potato_site.sqlite3'}", conn_max_age=60
-    )
+    "default": dj_database_url.parse(_DATABASE_URL, conn_max_age=60, conn_health_checks=True)
+    if _DATABASE_URL
+    else _OWN_DATABASE
 }
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
@@ -80,8 +111,21 @@ TIME_ZONE = "UTC"
 USE_I18N = True
 USE_TZ = True
 
+# Static files are found in the packages themselves at start, so nothing has to be collected; DJANGO_STATIC_ROOT is
+# for an administrator who serves them by a web server.
 STATIC_URL = "/static/"
-STATIC_ROOT = Path(os.environ.get("DJANGO_STATIC_ROOT", BASE_DIR / "staticfiles"))
+STATIC_ROOT = os.environ.get("DJANGO_STATIC_ROOT") or None
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": os.environ.get("DJANGO_LOG_LEVEL", "WARNING").upper()},
+    "loggers": {"training": {"level": os.environ.get("DJANGO_LOG_LEVEL", "INFO").upper()}},
+}
 
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

@@ -1,0 +1,72 @@
+"""Where the site keeps what is its own: beside the runs of the project that it serves."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+DATABASE = "site.sqlite3"
+SECRET_KEY = "secret_key"
+
+
+def training_folder(config_file: str) -> Path | None:
+    """The `training` folder of the project in `config_file`; None where no project can be read from it.
+
+    What is wrong with the file is not said here: the settings must load for the checks to say it.
+    """
+    if not config_file:
+        return None
+    from training.config import load
+    from training.errors import TrainingError
+
+    try:
+        return load(Path(config_file)).config.training
+    except TrainingError:
+        return None
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder, for this account alone; a folder that cannot be made is met again where a file in it is opened."""
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def secret_key(folder: Path | None) -> str:
+    """The key of this site's sessions: the one kept in `folder`, made at the first call.
+
+    Where none can be kept, a key that holds for this process alone.
+    """
+    if folder is None:
+        return secrets.token_urlsafe(50)
+    kept = folder / SECRET_KEY
+    try:
+        return _read(kept) or _keep(kept, secrets.token_urlsafe(50))
+    except OSError:
+        return secrets.token_urlsafe(50)
+
+
+def _keep(target: Path, key: str) -> str:
+    """Write the key where none is kept, and return the one that is kept then.
+
+    Several gunicorn workers may come here at once. Each writes aside and links its file into place; a link is never
+    made over a file, so the first one stands, whole, and the others read it.
+    """
+    handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # 0600 from the start
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(key)
+        with suppress(FileExistsError):
+            os.link(aside, target)
+    finally:
+        os.unlink(aside)
+    return _read(target) or key
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return ""
