@@ -36,6 +36,8 @@ class Run(models.Model):
     created_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    settled_at = models.DateTimeField(null=True)  # when all that follows the end (write-back, retention) was done
+    taken_up = models.PositiveSmallIntegerField(default=0)  # how often a new supervisor took the run up
     heard_at = models.DateTimeField(null=True)  # the last word of the worker or its agent, by the server's clock
 
     stop_asked_at = models.DateTimeField(null=True)
@@ -77,6 +79,11 @@ class Run(models.Model):
         indexes = [
             models.Index(fields=["status", "created_at"]),
             models.Index(fields=["-created_at"]),
+            models.Index(
+                fields=["finished_at"],
+                condition=Q(finished_at__isnull=False, settled_at__isnull=True),
+                name="ended_and_not_settled",
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=STATES), name="run_status_is_known"),
@@ -214,7 +221,7 @@ class SupervisorLease(models.Model):
     """Which supervisor works; one row at most."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    holder = models.CharField(max_length=200)  # host:pid:random
+    holder = models.CharField(max_length=300)  # training.lease.Holder as text
     taken_at = models.DateTimeField()
     renewed_at = models.DateTimeField()
 
