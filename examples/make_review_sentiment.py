@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 SEED = 20
-N_ITEMS = 600
+N_ITEMS = 1000
 HERE = Path(__file__).resolve().parent / "review-sentiment"
 OTHER = {"positive": "negative", "negative": "positive"}
 
@@ -34,9 +34,9 @@ class Annotator:
 
 
 ANNOTATORS = (
-    Annotator("maria", 0, 260, 0.03),
-    Annotator("jonas", 130, 350, 0.06),
-    Annotator("careless", 60, 170, 0.30),
+    Annotator("maria", 0, 450, 0.03),
+    Annotator("jonas", 250, 600, 0.06),
+    Annotator("careless", 100, 300, 0.30),
 )
 
 # What Potato keeps of an annotator who had no training phase.
