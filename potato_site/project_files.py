@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 DATABASE = "site.sqlite3"
-SECRET_KEY = "secret_key"
+KEY_FILE = "secret_key"
 
 
 def training_folder(config_file: str) -> Path | None:
@@ -29,7 +29,7 @@ def training_folder(config_file: str) -> Path | None:
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder, for this account alone; a folder that cannot be made is met again where a file in it is opened."""
+    """Make the folder, for this account alone; one that cannot be made is met again when a file in it is opened."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -41,7 +41,7 @@ def secret_key(folder: Path | None) -> str:
     """
     if folder is None:
         return secrets.token_urlsafe(50)
-    kept = folder / SECRET_KEY
+    kept = folder / KEY_FILE
     try:
         return _read(kept) or _keep(kept, secrets.token_urlsafe(50))
     except OSError:
@@ -61,7 +61,7 @@ def _keep(target: Path, key: str) -> str:
         with suppress(FileExistsError):
             os.link(aside, target)
     finally:
-        os.unlink(aside)
+        Path(aside).unlink()
     return _read(target) or key
 
 
