@@ -30,15 +30,43 @@ class JobDir:
         return Job.from_json(self.job_file.read_text(encoding="utf-8"))
 
     def write_exit_code(self, code: int) -> None:
-        """State how the worker ended; negative: the signal that killed it. The first word stands."""
-        if not self.exit_code_file.exists():
-            write_whole(self.exit_code_file, b"%d\n" % code)
+        """State how the worker ended; negative: the signal that killed it. The first word stands.
+
+        Worker and keeper may both come with a word at once: a link cannot replace what is there, a rename would.
+        """
+        aside = self.exit_code_file.with_name("exit_code.%d" % os.getpid())
+        write_whole(aside, b"%d\n" % code)
+        try:
+            os.link(str(aside), str(self.exit_code_file))
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without links
+            if not self.exit_code_file.exists():
+                os.replace(str(aside), str(self.exit_code_file))
+                return
+        os.unlink(str(aside))
 
     def read_exit_code(self) -> Optional[int]:
         try:
             return int(self.exit_code_file.read_text())
         except (OSError, ValueError):
             return None
+
+
+class EventLog:
+    """Writes events, one whole line at a time, at the end of a file that others may write to as well."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write(self, event: Event) -> None:
+        """One write() for one line, so that two writers never mix theirs; OSError where the disk is full."""
+        rest = event.to_line()
+        while rest:  # a second round only where a full disk took half a line
+            rest = rest[os.write(self._descriptor, rest) :]
+
+    def close(self) -> None:
+        os.close(self._descriptor)
 
 
 class EventTail:
@@ -52,7 +80,7 @@ class EventTail:
     def read(self, at_most: int = 1000) -> List[Event]:
         """The events written since the last call, `at_most` at a time."""
         try:
-            handle = open(str(self.path), "rb")
+            handle = open(str(self.path), "rb")  # noqa: SIM115
         except OSError:
             return []
         found = []  # type: List[Event]

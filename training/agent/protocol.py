@@ -3,7 +3,7 @@
 import json
 import time
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 VERSION = 1
 
@@ -61,8 +61,32 @@ class Job:
         missing = [name for name in ("run_id", "trainer", "schemas") if not values.get(name)]
         if missing:
             raise ValueError("The job lacks %s" % ", ".join(missing))
+        if document.get("v", VERSION) != VERSION:
+            raise ValueError("The job is of protocol version %s; this worker knows %d" % (document["v"], VERSION))
+        for name, value in values.items():
+            if not isinstance(value, _JOB_TYPES[name]) or isinstance(value, bool):
+                raise ValueError("The job's %s is %s, which it cannot be" % (name, json.dumps(value)[:100]))
+        if not all(isinstance(name, str) for name in values["schemas"]):
+            raise ValueError("The job's schemas are not all names")
         values["schemas"] = tuple(values["schemas"])
         return cls(**values)
+
+
+_NOTHING = type(None)
+_JOB_TYPES = {
+    "run_id": str,
+    "trainer": str,
+    "schemas": list,
+    "params": dict,
+    "seed": int,
+    "device": str,
+    "num_threads": (int, _NOTHING),
+    "max_ram_mb": (int, _NOTHING),
+    "grace_seconds": (int, float),
+    "max_wall_seconds": (int, float, _NOTHING),
+    "max_predictions_mb": int,
+    "v": int,
+}  # type: Dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,9 +100,9 @@ class Event:
 
     def to_line(self) -> bytes:
         """One line of JSON (UTF-8, newline included); numbers that are not finite become null."""
-        document = {"v": VERSION, "event": self.event, "t": self.t}
+        document = {"v": VERSION, "event": self.event, "t": self.t}  # type: Dict[str, Any]
         document.update(self.fields)
-        return (json.dumps(finite(document), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+        return json_line(document)
 
     @classmethod
     def from_line(cls, line: bytes, seq: int) -> Optional["Event"]:
@@ -92,6 +116,19 @@ class Event:
         rest = {k: v for k, v in document.items() if k not in ("v", "event", "t")}
         t = document.get("t")
         return cls(document["event"], finite(rest), float(t) if isinstance(t, (int, float)) else time.time(), seq)
+
+
+def json_line(document: Mapping[str, Any]) -> bytes:
+    """One line of JSON (UTF-8, newline included); numbers that are not finite become null."""
+    try:
+        text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        text = json.dumps(finite(document), ensure_ascii=False, allow_nan=False)
+    # Half characters (lone surrogates) of a text have no UTF-8; they travel as the escapes JSON has for them.
+    try:
+        return text.encode("utf-8") + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(finite(document), allow_nan=False).encode("ascii") + b"\n"
 
 
 def finite(value: Any) -> Any:

@@ -1,0 +1,32 @@
+"""`python -m training.agent launch|worker JOBDIR` and `... probe`: each imports what it needs and no more."""
+
+import sys
+
+USAGE = """usage: python -m training.agent COMMAND ...
+
+  launch JOBDIR               start the worker of a job directory and keep watch over it
+  worker JOBDIR               be the worker: train, and write what is to be known into the job directory
+  probe [DEVICE [PACKAGE ...]]   the facts of this host as JSON, and the device that a run would get
+"""
+
+
+def main(argv: "list[str]") -> int:
+    command, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if command == "worker" and len(rest) == 1:
+        from .worker import main as worker
+
+        worker(rest[0])
+    if command == "launch" and rest:
+        from .keeper import main as launch
+
+        return launch(rest)
+    if command == "probe":
+        from .probe import main as probe
+
+        return probe(rest)
+    print(USAGE, file=sys.stderr, end="")
+    return 0 if command in ("-h", "--help") else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
