@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -44,7 +45,8 @@ def secret_key(folder: Path | None) -> str:
     kept = folder / KEY_FILE
     try:
         return _read(kept) or _keep(kept, secrets.token_urlsafe(50))
-    except OSError:
+    except OSError as error:
+        print(f"{kept}: {error.strerror}; logins hold for this process alone", file=sys.stderr)
         return secrets.token_urlsafe(50)
 
 

@@ -1,0 +1,81 @@
+"""The `potato` command: its words, its exit codes, and what it does not import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from potato_site import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def potato(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "potato_site.cli", *words],
+        cwd=ROOT,
+        env={**os.environ, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_no_words_list_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    assert "potato training run" in capsys.readouterr().out
+
+
+def test_an_unknown_command_is_wrong_usage_and_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["valdate"]) == 2
+    assert "there is no command `valdate`; is it `validate`?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["training"], ["training", "chek"], ["training", ""]])
+def test_half_a_training_command_is_wrong_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    assert "potato training check" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["training", "check"], ["training", "run", "config.yaml"], ["serve"], ["manage"]])
+def test_a_missing_argument_is_wrong_usage_without_a_traceback(words: list[str]) -> None:
+    done = potato(*words)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_validate_and_schema_import_no_django() -> None:
+    for words in (["validate", "--help"], ["schema"]):
+        script = f"import sys; from potato_site import cli; cli.main({words!r}); sys.exit('django' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_reader_that_leaves_early_sees_no_traceback() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m potato_site.cli schema | head -c 1", shell=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stderr == ""
+
+
+def test_a_terminal_that_lacks_letters_gets_escapes() -> None:
+    done = potato("training", "check", "сервер", "config.yaml", PYTHONIOENCODING="ascii")
+    assert "UnicodeEncodeError" not in done.stderr
+
+
+def test_the_project_file_on_the_command_line_comes_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("POTATO_CONFIG", "/elsewhere/config.yaml")
+    (tmp_path / "study.yaml").write_text("")
+    cli.adopt_project(["gpu", str(tmp_path / "study.yaml"), "--json"])
+    assert os.environ["POTATO_CONFIG"] == str(tmp_path / "study.yaml")
+
+
+def test_manage_runs_djangos_own_commands_on_the_project(copy_project) -> None:  # type: ignore[no-untyped-def]
+    done = potato("manage", str(copy_project("radio-sentiment")), "check")
+    assert done.returncode == 0, done.stderr
