@@ -3,7 +3,7 @@
     python examples/make_review_sentiment.py SENTENCES.csv [FOLDER]
 
 SENTENCES.csv has the columns id, text, label, domain (see review-sentiment/NOTICE.md). The annotators are no people:
-each copies the sentence's true label and turns over a share of them, by a seeded chance, so that they disagree at times.
+each copies the sentences' true labels and turns over a share of them, by seeded chance, so they disagree at times.
 """
 
 from __future__ import annotations

@@ -129,8 +129,15 @@ def manage(rest: list[str]) -> None:
         print("usage: potato manage CONFIG COMMAND ...  (e.g. potato manage config.yaml changepassword admin)")
         raise SystemExit(0 if rest[:1] in (["-h"], ["--help"]) else WRONG_USAGE)
     adopt_project(rest[:1])
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "potato_site.settings")
+    start_django()
     from django.core.management import execute_from_command_line
+
+    from training.config import current
+    from training.management.terminal import guarded
+
+    # Else a command that makes no checks (migrate) would work on the settings' database in memory, and say nothing.
+    if code := guarded(lambda: current() and 0):
+        raise SystemExit(code)
 
     execute_from_command_line(["potato manage", *rest[1:]])
 

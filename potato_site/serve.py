@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import secrets
 import signal
@@ -24,6 +25,9 @@ STEADY_AFTER_S = 60.0  # a part that ran this long has its back-off forgotten
 TRIES = 5  # a part that ends this often, each time sooner than STEADY_AFTER_S, ends the whole
 PATIENCE_S = 25.0  # for a part to end after SIGTERM: gunicorn gives its requests 20 seconds
 GUNICORN_GRACE_S = 20
+
+PR_SET_PDEATHSIG = 1  # Linux; elsewhere the parts of a `potato serve` that was killed live on
+LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: a fresh child must not load anything
 
 
 def main(argv: Sequence[str]) -> int:
@@ -119,7 +123,7 @@ def _first_login() -> str | None:
 def _say_where(arguments: argparse.Namespace, password: str | None) -> None:
     from training.management.terminal import say
 
-    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(arguments.host, arguments.host)
+    host = {"0.0.0.0": "localhost", "::": "localhost"}.get(arguments.host, arguments.host)  # noqa: S104
     host = f"[{host}]" if ":" in host else host
     say(f"Training page: http://{host}:{arguments.port}/admin/training")
     if password is not None:
@@ -147,7 +151,7 @@ class Part:
             stdin=subprocess.DEVNULL,
             env={**os.environ, "DJANGO_SETTINGS_MODULE": "potato_site.settings"},
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509  (there is no thread here)
+            preexec_fn=_end_with_parent if LIBC is not None else None,  # there is no thread here yet
         )
         self.started_at = now
 
@@ -169,12 +173,9 @@ class Part:
 
 
 def _end_with_parent() -> None:
-    """In the child: be told SIGTERM when `potato serve` dies, however it dies (Linux; elsewhere nothing)."""
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    """In the child: be told SIGTERM when `potato serve` dies, however it dies."""
+    if LIBC is not None:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Watch:

@@ -22,7 +22,7 @@ def test_the_key_is_made_once_and_is_for_this_account_alone(tmp_path: Path) -> N
 
 
 def test_processes_that_start_at_once_have_one_key(tmp_path: Path) -> None:
-    script = f"from pathlib import Path; from potato_site.project_files import secret_key as k; print(k(Path({str(tmp_path)!r})))"
+    script = f"import pathlib, potato_site.project_files as f; print(f.secret_key(pathlib.Path({str(tmp_path)!r})))"
     argv = [sys.executable, "-c", script]
     started = [subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(8)]
     assert len({process.communicate()[0] for process in started}) == 1

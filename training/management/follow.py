@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from datetime import datetime
+from datetime import timedelta
 from typing import TextIO
-
-from django.utils import timezone
 
 from training.management.terminal import say
 from training.models import Run, StepLine
@@ -30,7 +28,7 @@ class Teller:
         run = Run.objects.get(pk=self.run_id)
         lines = list(StepLine.objects.filter(run_id=self.run_id, id__gt=self._last_line).order_by("id"))
         for line in lines:
-            self._line(as_line(line.at, line.level, line.text))
+            self._line(as_line(line.at - run.created_at, line.level, line.text))
             self._last_line = line.pk
         self._progress(run)
         return run
@@ -61,10 +59,15 @@ class Teller:
             self._bar = ""
 
 
-def as_line(at: datetime, level: str, text: str) -> str:
-    """`14:02:11  training` in local time; a warning or an error says that it is one."""
+def as_line(after: timedelta, level: str, text: str) -> str:
+    """`   0:03  training`: the time since the run was asked for, and a word before a warning or an error."""
     word = f"{level}: " if level in ("warning", "error") else ""
-    return f"{timezone.localtime(at):%H:%M:%S}  {word}{printable(text)}"
+    return f"{clock(after):>7}  {word}{printable(text)}"
+
+
+def clock(after: timedelta) -> str:
+    minutes, seconds = divmod(max(int(after.total_seconds()), 0), 60)
+    return f"{minutes}:{seconds:02d}"
 
 
 def printable(text: str) -> str:
@@ -93,4 +96,4 @@ def bar(run: Run, columns: int) -> str:
 def tenth(run: Run) -> str:
     """The progress in words that change ten times a phase; for a log, where a bar would be noise."""
     done = share(run)
-    return "" if done is None else f"          {printable(run.progress_phase)} {int(done * 10) * 10} %"
+    return "" if done is None else f"         {printable(run.progress_phase)} {int(done * 10) * 10} %"

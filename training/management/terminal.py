@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, connection
 
-from training.errors import ConfigError, TrainingError
+from training.errors import TrainingError
 
 FINE = 0
 FAILED = 1
@@ -54,15 +54,13 @@ def guarded(work: Any, **options: Any) -> int:
 
 
 def complain(error: BaseException) -> None:
-    """Say on stderr what went wrong: one line, or one for each problem of the project file, and the hint."""
+    """Say on stderr what went wrong, and the hint; of a project file that has errors, all of them."""
     for line in sentences(error):
         say_aside(line)
 
 
 def sentences(error: BaseException) -> list[str]:
     """The lines that say an error to a person."""
-    if isinstance(error, ConfigError):
-        return [error.message, *(problem.as_line("") for problem in error.problems)]
     if isinstance(error, TrainingError):
         return [error.message, *([f"  {error.hint}"] if error.hint else [])]
     if isinstance(error, DatabaseError):
