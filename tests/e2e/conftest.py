@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
+import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "review-sentiment"
 API_KEY = "change-me"
-
-
-def until(condition: Callable[[], Any], timeout_s: float = 60, what: str = "") -> Any:
-    """The first true value of `condition()`; fails the test where none comes in time."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.1)
-    pytest.fail(f"waited {timeout_s} s in vain for {what or condition}")
 
 
 def free_port() -> int:
@@ -147,6 +138,34 @@ class Site:
         """Ask the API for people, with the project's key."""
         status, answer = self.call(method, f"/admin/training/api{path}", body, {"X-API-Key": API_KEY})
         return status, json.loads(answer)
+
+    def log_in(self) -> urllib.request.OpenerDirector:
+        """Log in as a person does, with the password that serve printed; returns what keeps the session."""
+        found = re.search(r"Log in as (\w+) with the password (\S+)", self.log)
+        assert found, self.log
+        browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        page = browser.open(f"{self.url}/admin/login/", timeout=60).read().decode()
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', page)
+        assert token, page
+        form = {"username": found[1], "password": found[2], "csrfmiddlewaretoken": token[1], "next": "/admin/training"}
+        sent = urllib.parse.urlencode(form).encode()
+        answer = browser.open(f"{self.url}/admin/login/", sent, timeout=60)
+        assert answer.url.endswith("/admin/training"), answer.url
+        return browser
+
+    def wait_for(self, run_id: str, timeout_s: float = 120) -> dict[str, Any]:
+        """The run's document once it is over."""
+
+        def ended() -> Any:
+            status, run = self.api("GET", f"/runs/{run_id}")
+            assert status == 200, run
+            return run if run["status"] in ("success", "error", "cancelled") else None
+
+        try:
+            return until(ended, timeout_s, f"the end of {run_id}")  # type: ignore[no-any-return]
+        except BaseException:
+            print(self.log)
+            raise
 
     def children(self) -> dict[str, int]:
         """`gunicorn` and `supervisor` -> the pid of the process that serve started."""
