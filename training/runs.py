@@ -1,0 +1,286 @@
+"""Runs from request to verdict: create, claim, ask_stop, move; the only writer of Run.status."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, QuerySet
+from django.utils import timezone
+
+from training.agent import trainers
+from training.errors import BadRequest, ImpossibleMove, RunIsOver, UnknownBackend, UnknownRun
+from training.models import Prediction, Run, RunItem, StepLine
+from training.nearest import nearest
+from training.project import Project
+from training.states import CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
+
+if TYPE_CHECKING:
+    from training.agent.trainers import Trainer
+    from training.config import ProjectConfig
+
+SOURCES = ("manual", "api", "auto")
+MOST_BY = 150  # characters of a requester's name that are kept
+PORTION = 5000  # rows that one transaction deletes
+SEEDS = range(2**31)  # what a database's integer and numpy's seed both take
+
+
+def create(
+    config: ProjectConfig,
+    trainer: str,
+    schemas: Sequence[str] | str,
+    backend: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    source: str = "manual",
+    requested_by: str = "",
+    now: datetime | None = None,
+) -> Run:
+    """Put a run into the queue; `backend` None is the project's default.
+
+    Raises BadRequest (trainer, schemas, params, seed) or UnknownBackend; looks at no item and no annotation.
+    """
+    _refuse_where_off(config)
+    known = _trainer(trainer)
+    names = _schemas(config, known, schemas)
+    place = _backend(config, known, backend)
+    values = _params(known, params)
+    run = Run(
+        trainer=known.name,
+        backend=place,
+        schemas=names,
+        params=values,
+        seed=_seed(seed),
+        source=source,
+        requested_by=requested_by[:MOST_BY],
+        status=QUEUED,
+        created_at=now or timezone.now(),
+    )
+    return _insert(run)
+
+
+def _insert(run: Run) -> Run:
+    """Save a new run and its first step line, under an id that nobody has."""
+    for _ in range(5):
+        run.id = new_id(run.created_at)
+        try:
+            with transaction.atomic():
+                run.save(force_insert=True)
+                _say(run.id, "queued", run.created_at)
+        except IntegrityError:
+            if not Run.objects.filter(pk=run.id).exists():
+                raise
+        else:
+            run.step = "queued"
+            return run
+    raise RuntimeError("five new run ids in a row were taken")
+
+
+def new_id(at: datetime) -> str:
+    """`20260301T120000-1a2b3c`: UTC, so that ids sort by time, and chance, so that two of one second differ."""
+    return f"{at.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _refuse_where_off(config: ProjectConfig) -> None:
+    """A project whose file says so is not trained; one that says nothing of it was given to us to train."""
+    section = config.model_training
+    if "enabled" in section.model_fields_set and not section.enabled:
+        raise BadRequest(f"model_training.enabled is false in {config.file.name}", hint="Set it to true")
+
+
+def _trainer(name: str) -> Trainer:
+    known = trainers.TRAINERS.get(name) if isinstance(name, str) else None
+    if known is None:
+        hint = nearest(str(name), trainers.TRAINERS)
+        raise BadRequest(f"There is no trainer '{name}'", hint=hint, field="trainer")
+    return known
+
+
+def _schemas(config: ProjectConfig, trainer: Trainer, wanted: Sequence[str] | str) -> list[str]:
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    if not names:
+        raise BadRequest("No schema was named to train on", field="schemas")
+    known = Project(config).schemas
+    for name in names:
+        schema = known.get(name) if isinstance(name, str) else None
+        if schema is None:
+            raise BadRequest(f"The project has no schema '{name}'", hint=nearest(str(name), known), field="schemas")
+        if not schema.kind:
+            raise BadRequest(schema.why_not, field="schemas")
+        if schema.kind not in trainer.kinds:
+            raise BadRequest(_misfit(trainer, name, schema.kind), field="schemas")
+    return list(dict.fromkeys(names))
+
+
+def _misfit(trainer: Trainer, schema: str, kind: str) -> str:
+    fits = " and ".join(trainer.kinds)
+    return f"Trainer '{trainer.name}' does not fit schema '{schema}': that is {kind}, and it fits {fits}"
+
+
+def _backend(config: ProjectConfig, trainer: Trainer, wanted: str | None) -> str:
+    places = {"local", *config.model_training.backends}
+    name = wanted or config.model_training.backend or "local"
+    if name not in places:
+        raise UnknownBackend(f"The project file names no backend '{name}'", hint=nearest(str(name), places))
+    if trainer.local_only and name != "local":
+        raise BadRequest(f"Trainer '{trainer.name}' runs on this machine only, not on '{name}'", field="backend")
+    return name
+
+
+def _params(trainer: Trainer, wanted: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The parameters as asked for, having been checked; the trainer's own defaults are not written into the run."""
+    if wanted is not None and not isinstance(wanted, Mapping):
+        raise BadRequest("params must be a mapping of names to values", field="params")
+    values = dict(wanted or {})
+    try:
+        json.dumps(values, allow_nan=False)
+        trainers.check_params(trainer, values)
+    except (ValueError, TypeError) as error:
+        raise BadRequest(str(error), field="params") from None
+    return values
+
+
+def _seed(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed not in SEEDS:
+        raise BadRequest(f"The seed is {seed!r}; it must be a whole number from 0 to {SEEDS[-1]}", field="seed")
+    return seed
+
+
+def move(run: Run, to: str, because: str, *, now: datetime | None = None, **columns: Any) -> bool:
+    """Write a new state: one conditional UPDATE and its step line, in one transaction.
+
+    `columns` are written with it. False where somebody was first: then nothing happens, and `run` is as it was.
+    ImpossibleMove where `run`, as the caller has it, cannot go there at all: that is no race but a mistake.
+    """
+    if run.status not in MOVES.get(to, ()) or "status" in columns:
+        raise ImpossibleMove(f"Run {run.id} is {run.status} and cannot become {to}")
+    now = now or timezone.now()
+    values = {**_columns_of(to, because, now), **columns, "status": to, "step": because}
+    try:
+        with transaction.atomic():
+            if _leaving(run, to).update(**values) == 0:
+                return False
+            StepLine.objects.create(run_id=run.id, at=now, level=_level_of(to), text=because)
+    except IntegrityError:
+        if to != RUNNING:
+            raise
+        return False  # another run is running: the database holds that there is one
+    for name, value in values.items():
+        setattr(run, name, value)
+    return True
+
+
+def _leaving(run: Run, to: str) -> Any:
+    """The run's row, if it is still in the state that the caller saw; a run that was asked to stop never succeeds.
+
+    Any state that `to` may be reached from would be too wide: a cancel that saw the run queued would end one that
+    was claimed since, and leave its worker alone.
+    """
+    rows = Run.objects.filter(pk=run.id, status=run.status)
+    return rows.filter(stop_asked_at__isnull=True) if to == SUCCESS else rows
+
+
+def _columns_of(to: str, because: str, now: datetime) -> dict[str, Any]:
+    if to == RUNNING:
+        return {"started_at": now, "phase": "building"}
+    columns: dict[str, Any] = {"finished_at": now, "phase": ""}
+    if to == ERROR:
+        return {**columns, "error": because}
+    return {**columns, "error": "", "error_code": "", "error_hint": ""}
+
+
+def _level_of(to: str) -> str:
+    return "error" if to == ERROR else "step"
+
+
+def claim(backends: Collection[str], now: datetime | None = None) -> Run | None:
+    """Make the oldest queued run of these backends the running one; None where there is none, or somebody was first.
+
+    A run whose backend is not among them waits, and holds nobody up.
+    """
+    waiting = Run.objects.filter(status=QUEUED, backend__in=backends, stop_asked_at__isnull=True)
+    run = waiting.order_by("created_at", "id").first()
+    return run if run and move(run, RUNNING, "building the bundle", now=now) else None
+
+
+def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "") -> Run:
+    """Ask that a run stop: a queued one is cancelled at once, a running one gets the wish; the first wish stands.
+
+    `because` is the step line, where there are better words than who asked. Raises UnknownRun or RunIsOver.
+    """
+    if reason not in WISHES:
+        raise ValueError(f"{reason} is no reason to stop")
+    now = now or timezone.now()
+    wish = {"stop_asked_at": now, "stop_for": reason, "stop_by": by[:MOST_BY]}
+    run = get(run_id)
+    if run.status == QUEUED and move(run, CANCELLED, _cancelled(by), now=now, **wish):
+        return run
+    with transaction.atomic():
+        asked = Run.objects.filter(pk=run_id, status=RUNNING, stop_asked_at__isnull=True).update(**wish)
+        if asked:
+            _say(run_id, because or _asked(by), now)
+    run = get(run_id)
+    if run.status in ENDS:
+        raise RunIsOver(f"Run {run_id} is over: {run.status}")
+    return run
+
+
+def get(run_id: str) -> Run:
+    try:
+        return Run.objects.get(pk=run_id)
+    except Run.DoesNotExist:
+        raise UnknownRun(f"There is no run {run_id}") from None
+
+
+def step(run_id: str, text: str, level: str = "step", at: datetime | None = None) -> None:
+    """Write one line for people; a line of level `step` is also the run's caption."""
+    with transaction.atomic():
+        _say(run_id, text, at or timezone.now(), level)
+
+
+def _say(run_id: str, text: str, at: datetime, level: str = "step") -> None:
+    StepLine.objects.create(run_id=run_id, at=at, level=level, text=text)
+    if level == "step":
+        Run.objects.filter(pk=run_id).update(step=text)
+
+
+def _cancelled(by: str) -> str:
+    return f"cancelled by {by}" if by else "cancelled"
+
+
+def _asked(by: str) -> str:
+    return f"asked to stop by {by}" if by else "asked to stop"
+
+
+def record(run_id: str, **columns: Any) -> None:
+    """Write facts about a run that are no state of it."""
+    if "status" in columns:
+        raise ImpossibleMove(f"The status of run {run_id} is written by move() alone")
+    Run.objects.filter(pk=run_id).update(**columns)
+
+
+def take_up(run: Run, now: datetime) -> None:
+    """Note that a new supervisor takes a running run up."""
+    with transaction.atomic():
+        Run.objects.filter(pk=run.id).update(taken_up=F("taken_up") + 1)
+        _say(run.id, "taken up by a new supervisor", now)
+    run.taken_up += 1
+
+
+def forget_items(run_id: str) -> None:
+    """Remove a run's ledger of items, in portions that let others write in between."""
+    _delete(RunItem.objects.filter(run_id=run_id))
+
+
+def forget_predictions(run_id: str) -> None:
+    """Remove what was stored of a run that did not succeed."""
+    _delete(Prediction.objects.filter(run_id=run_id))
+
+
+def _delete(rows: QuerySet[Any]) -> None:
+    while ids := list(rows.values_list("pk", flat=True)[:PORTION]):
+        rows.filter(pk__in=ids).delete()
