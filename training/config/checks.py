@@ -14,7 +14,7 @@ from typing import Any
 
 from training.config import known, machine, sbatch_time, schemes
 from training.config.document import Document, Key, short
-from training.config.findings import Findings, did_you_mean, nearest
+from training.config.findings import Findings, did_you_mean, nearest, there_are
 from training.config.schema import fault_of_name
 
 LONG_MINUTES = 6 * 60
@@ -90,7 +90,7 @@ def _backends(document: Document, findings: Findings) -> None:
             )
             findings.error("backend_name", (*key, name), predicate, f'Write "{short(name)}": or take another name')
         elif fault_of_name(_nfc(name)):
-            findings.error("backend_name", key, fault_of_name(_nfc(name)))
+            findings.error("backend_name", (*key, name), fault_of_name(_nfc(name)))
         elif _nfc(name) in seen:
             findings.error("backend_name", (*key, name), "is there twice, in two encodings of the same letters")
         seen.add(_nfc(name))
@@ -103,7 +103,7 @@ def _references(document: Document, findings: Findings) -> None:
         _schemas_exist(document, key, findings)
     auto = document.at("model_training", "auto_retrain")
     for name in ("trainer", "schemas"):
-        if isinstance(auto, dict) and auto.get("enabled") is True and name not in auto:
+        if isinstance(auto, dict) and auto.get("enabled") is True and auto.get(name) in (None, []):
             predicate = "is missing; auto_retrain.enabled needs it"
             findings.error("missing_key", ("model_training", "auto_retrain", name), predicate)
 
@@ -112,7 +112,7 @@ def _backend_exists(document: Document, key: Key, findings: Findings) -> None:
     name, backends = document.at(*key), document.at("model_training", "backends")
     names = [_nfc(n) for n in backends] if isinstance(backends, dict) else []
     if isinstance(name, str) and name.strip() and _nfc(name) not in (*names, "local"):
-        hint = did_you_mean(name, names) or f"There are: {', '.join([*names, 'local'])}"
+        hint = did_you_mean(name, names) or there_are([*names, "local"])
         findings.error("unknown_backend", key, f"is {short(name)}, which names no backend", hint)
 
 
@@ -120,7 +120,7 @@ def _schemas_exist(document: Document, key: Key, findings: Findings) -> None:
     wanted, names = document.at(*key), schemes.names(document)
     for i, name in enumerate(wanted if isinstance(wanted, list) else ()):
         if isinstance(name, str) and name not in names:
-            hint = did_you_mean(name, names) or (f"There are: {', '.join(names)}" if names else "")
+            hint = did_you_mean(name, names) or there_are(names)
             findings.error("unknown_schema", (*key, i), f"is {short(name)}, which names no annotation scheme", hint)
 
 
@@ -131,7 +131,12 @@ def _times(document: Document, findings: Findings) -> None:
         time = document.at(*key)
         minutes = sbatch_time.minutes(time) if isinstance(time, str) else None
         if minutes is not None and minutes > LONG_MINUTES:
-            findings.warning("slurm_time_long", key, f"is {time}. {LONG}")
+            hint = f"A number alone is minutes, {time} of them" if time.strip("0").isdigit() else ""
+            findings.warning("slurm_time_long", key, f"is {time}. {LONG}", hint or _endless(minutes))
+
+
+def _endless(minutes: float) -> str:
+    return "It asks for no limit at all" if minutes == float("inf") else ""
 
 
 # --- files ---------------------------------------------------------------------------------------------------------

@@ -76,7 +76,9 @@ class Document:
         """The value at `key`, or None."""
         value: Any = self.data
         for part in key:
-            if (isinstance(value, dict) and part in value) or (isinstance(value, list) and isinstance(part, int) and part < len(value)):
+            if isinstance(value, dict):
+                value = value.get(part)
+            elif isinstance(value, list) and isinstance(part, int) and part < len(value):
                 value = value[part]
             else:
                 return None
@@ -87,7 +89,7 @@ def dotted(key: Key) -> str:
     """`("annotation_schemes", 0, "name")` -> `annotation_schemes[0].name`."""
     text = ""
     for part in key:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        text += f"[{part}]" if isinstance(part, int) else f".{short(part)}" if text else short(part)
     return text
 
 
@@ -101,7 +103,7 @@ def read_document(path: Path) -> Document:
     except yaml.YAMLError:
         raise Unreadable(Problem("config.yaml", "The file is not YAML: it cannot be read as text")) from None
     if root is None or (isinstance(root, yaml.ScalarNode) and root.tag == TAG + "null"):
-        raise Unreadable(Problem("config.empty", "The file is empty"))
+        raise Unreadable(Problem("config.empty_file", "The file is empty"))
     if not isinstance(root, yaml.MappingNode):
         found = "a list" if isinstance(root, yaml.SequenceNode) else "one text"
         hint = "Each top-level line reads `key: value`"
@@ -157,7 +159,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
 
 def _compose(text: str) -> yaml.Node | None:
     """The file's one node tree; aliases share nodes."""
-    events = yaml.parse(text, Loader=PARSER)
+    events: Any = yaml.parse(text, Loader=PARSER)
     try:
         return _Composer(events).document()
     finally:
@@ -167,24 +169,24 @@ def _compose(text: str) -> yaml.Node | None:
 class _Composer:
     """Builds nodes from events, with a limit to the depth, and no node that holds itself."""
 
-    def __init__(self, events: Iterator[yaml.Event]) -> None:
+    def __init__(self, events: Iterator[Any]) -> None:
         self.events = events
         self.anchors: dict[str, yaml.Node] = {}
         self.open: set[str] = set()
         self.resolver = Resolver()
 
     def document(self) -> yaml.Node | None:
-        root = None
+        root: yaml.Node | None = None
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent):
                 if root is not None:
-                    raise yaml.MarkedYAMLError(None, None, "there is a second document (`---`)", event.start_mark)
+                    raise _fault("there is a second document (`---`)", event)
                 root = self.node(next(self.events), 0)
         return root
 
     def node(self, event: Any, depth: int) -> yaml.Node:
         if depth > MAX_DEPTH:
-            raise yaml.MarkedYAMLError(None, None, f"it is nested deeper than {MAX_DEPTH} levels", event.start_mark)
+            raise _fault(f"it is nested deeper than {MAX_DEPTH} levels", event)
         if isinstance(event, yaml.AliasEvent):
             return self.alias(event)
         if event.anchor:
@@ -197,24 +199,25 @@ class _Composer:
 
     def alias(self, event: Any) -> yaml.Node:
         if event.anchor in self.open:
-            raise yaml.MarkedYAMLError(None, None, f"*{event.anchor} stands within itself", event.start_mark)
+            raise _fault(f"*{event.anchor} stands within itself", event)
         if event.anchor not in self.anchors:
-            raise yaml.MarkedYAMLError(None, None, f"*{event.anchor} names no anchor above it", event.start_mark)
+            raise _fault(f"*{event.anchor} names no anchor above it", event)
         return self.anchors[event.anchor]
 
     def fresh(self, event: Any, depth: int) -> yaml.Node:
+        start, end = event.start_mark, event.end_mark
         if isinstance(event, yaml.ScalarEvent):
             tag = event.tag
             if tag is None or tag == "!":
                 tag = self.resolver.resolve(yaml.ScalarNode, event.value, event.implicit)
-            return yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark, style=event.style)
+            return yaml.ScalarNode(tag, event.value, start, end, style=event.style)
         if isinstance(event, yaml.SequenceStartEvent):
             items = [self.node(e, depth + 1) for e in iter(self._next, None)]
-            return yaml.SequenceNode(event.tag or TAG + "seq", items, event.start_mark)
+            return yaml.SequenceNode(event.tag or TAG + "seq", items, start)
         pairs = [(self.node(e, depth + 1), self.node(next(self.events), depth + 1)) for e in iter(self._next, None)]
-        return yaml.MappingNode(event.tag or TAG + "map", pairs, event.start_mark)
+        return yaml.MappingNode(event.tag or TAG + "map", pairs, start)
 
-    def _next(self) -> yaml.Event | None:
+    def _next(self) -> Any:
         """The next event, or None at the end of the list or mapping."""
         event = next(self.events)
         return None if isinstance(event, yaml.CollectionEndEvent) else event
@@ -244,10 +247,9 @@ class _Builder:
             self.strange_tag(node, key)
         if isinstance(node, yaml.SequenceNode):
             return [self.value(item, (*key, i), _line(item)) for i, item in enumerate(node.value)]
-        assert isinstance(node, yaml.MappingNode)
         return self.mapping(node, key)
 
-    def mapping(self, node: yaml.MappingNode, key: Key) -> dict[str, Any]:
+    def mapping(self, node: Any, key: Key) -> dict[str, Any]:
         entries = self.entries(node, key, 0)
         return {
             name: self.value(value, (*key, name), _line(name_node), SCALARS.get(name_node.tag, "str"))
@@ -317,9 +319,13 @@ class _Builder:
 
 
 def short(text: str, limit: int = 60) -> str:
-    """One line of at most `limit` characters."""
-    text = " ".join(text.split())
+    """One line of at most `limit` characters, all of them printable."""
+    text = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in " ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _fault(what: str, event: Any) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(None, None, what, event.start_mark)
 
 
 def _line(node: yaml.Node) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from training.config.document import Document, Key, dotted
+from training.config.document import Document, Key, dotted, short
 from training.config.problems import ERROR, WARNING, Problem, in_order
 
 
@@ -30,8 +30,8 @@ class Findings:
         self._add(id, key, predicate, hint, WARNING)
 
     def is_wrong(self, key: Key) -> bool:
-        """Whether an error was found at this key, or around it."""
-        return any(key[:end] in self._wrong for end in range(1, len(key) + 1))
+        """Whether an error was found at this key."""
+        return key in self._wrong
 
     @property
     def errors(self) -> list[Problem]:
@@ -62,7 +62,13 @@ def nearest(word: str, words: Iterable[str]) -> str:
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`Did you mean python?`, or ""."""
     found = nearest(word, words)
-    return f"Did you mean {found}?" if found else ""
+    return f"Did you mean {short(found)}?" if found else ""
+
+
+def there_are(words: Iterable[str], limit: int = 30) -> str:
+    """`There are: a, b`, or "" for none."""
+    known = list(dict.fromkeys(short(word) for word in words))
+    return f"There are: {', '.join(known[:limit])}" + (", ..." if len(known) > limit else "") if known else ""
 
 
 def _plain(word: str) -> str:

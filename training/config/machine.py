@@ -9,7 +9,7 @@ from typing import Any
 
 from training.agent.trainers import TRAINERS
 from training.config.document import Document, Key, short
-from training.config.findings import Findings, did_you_mean
+from training.config.findings import Findings, did_you_mean, there_are
 
 
 def check(document: Document, findings: Findings) -> None:
@@ -50,7 +50,7 @@ def _trainer(document: Document, findings: Findings) -> None:
         return
     trainer = TRAINERS.get(name)
     if trainer is None:
-        hint = did_you_mean(name, TRAINERS) or (f"There are: {', '.join(sorted(TRAINERS))}" if TRAINERS else "")
+        hint = did_you_mean(name, TRAINERS) or there_are(sorted(TRAINERS))
         findings.warning("unknown_trainer", key, f"is {short(name)}, a trainer that this version does not have", hint)
         return
     where = document.at("model_training", "auto_retrain", "backend") or document.at("model_training", "backend")

@@ -272,21 +272,27 @@ BACKEND_TYPES: dict[str, type[Backend]] = {"ssh": SshBackend, "slurm": SlurmBack
 MAX_NAME = 64
 
 
+def _composed(name: str) -> str:
+    """One encoding of each letter (NFC), so that a name is found whatever keyboard it was typed on."""
+    return unicodedata.normalize("NFC", name)
+
+
+Name = Annotated[str, AfterValidator(_clean), AfterValidator(_composed)]
+
+
 def fault_of_name(name: str) -> str:
     """Why a name may not be a backend's (a predicate), or "": it must be safe in every path, URL and command."""
     if name.casefold() == "local":
-        return "names a backend local, which always exists and is not declared"
+        return "is declared, but the name local stands for this machine, which always exists"
     if not name:
-        return "has a backend without a name"
+        return "is a backend without a name"
     if len(name) > MAX_NAME or len(name.encode("utf-8", "replace")) > 200:
-        return f"names a backend with {len(name)} characters; at most {MAX_NAME} are taken"
+        return f"is a name of {len(name)} characters; a backend's name has at most {MAX_NAME}"
     if unicodedata.category(name[0])[0] not in "LN":
-        return f"names a backend {name!r}; a name starts with a letter or a digit"
+        return "is no name for a backend: a name starts with a letter or a digit"
     strange = next((ch for ch in name if ch not in "._-" and unicodedata.category(ch)[0] not in "LMN"), "")
     if strange:
-        return (
-            f"names a backend {name!r}; a name holds letters, digits, dots, dashes and underscores, and not {strange!r}"
-        )
+        return f"is no name for a backend: a name has letters, digits, dots, dashes and underscores, not {strange!r}"
     return ""
 
 
@@ -312,7 +318,7 @@ class AutoRetrain(Closed):
     trainer: Text | None = Field(None, description="The trainer; needed where `enabled`.")
     schemas: list[Text] = Field(default_factory=list, description="The schemas; needed where `enabled`.")
     params: dict[str, Any] = Field(default_factory=dict, description="The trainer's parameters.")
-    backend: Text | None = Field(None, description="The backend; `model_training.backend` if left out.")
+    backend: Name | None = Field(None, description="The backend; `model_training.backend` if left out.")
     update_frequency: int = Field(
         25, ge=1, le=1_000_000_000, description="New annotations after which training starts again."
     )
@@ -321,7 +327,23 @@ class AutoRetrain(Closed):
     )
 
 
-def _splits(splits: dict[Any, float]) -> dict[Any, float]:
+def _device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d{1,3})?", name, re.ASCII):
+        raise wrong("wrong_value", f"must be auto, cpu, mps, cuda or cuda:N, not {name[:40]!r}")
+    return name
+
+
+SPLITS = ("train", "val", "test")
+
+
+def _split(name: str) -> str:
+    """Only these are predicted and scored; a mistyped one would hold items out for nothing."""
+    if name not in SPLITS:
+        raise wrong("unknown_key", "is not a split", f"The splits: {', '.join(SPLITS)}")
+    return name
+
+
+def _splits(splits: dict[str, float]) -> dict[str, float]:
     if splits.get("train", 0) <= 0:
         raise wrong("splits_train", "must give train a share above 0", "E.g. {train: 0.7, val: 0.15, test: 0.15}")
     return splits
@@ -331,8 +353,8 @@ class ModelTraining(Closed):
     """Everything about training models."""
 
     enabled: bool = Field(False, description="Whether models can be trained.")
-    backend: Text | None = Field(None, description="Where runs go that name no backend; this machine if left out.")
-    backends: dict[str, AnyBackend] = Field(
+    backend: Name | None = Field(None, description="Where runs go that name no backend; this machine if left out.")
+    backends: dict[Name, AnyBackend] = Field(
         default_factory=dict, description="The places where runs can run, by name; `local` always exists."
     )
     max_wall_seconds: Seconds | None = Field(
@@ -341,7 +363,7 @@ class ModelTraining(Closed):
     grace_seconds: Annotated[Number, Field(ge=0, le=3600)] = Field(
         20, description="Seconds between SIGTERM and SIGKILL when a run is stopped."
     )
-    device: Annotated[str, StringConstraints(pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$")] = Field(
+    device: Annotated[str, AfterValidator(_device)] = Field(
         "auto",
         description="The device of local runs: `auto` (CUDA, Apple's mps, CPU), `cpu`, `mps`, `cuda`, `cuda:1`.",
         examples=["cuda:1"],
@@ -350,9 +372,10 @@ class ModelTraining(Closed):
     max_ram_mb: Megabytes | None = Field(None, description="Memory of a local worker in MB; no limit if left out.")
     max_predictions_mb: Megabytes = Field(512, description="The largest predictions file that is taken, in MB.")
     retain_runs: int = Field(5, ge=1, le=1_000_000, description="The newest runs that are kept.")
-    splits: Annotated[dict[Literal["train", "val", "test"], Share], AfterValidator(_splits)] = Field(
+    splits: Annotated[dict[Annotated[str, AfterValidator(_split)], Share], AfterValidator(_splits)] = Field(
         default_factory=lambda: {"train": 0.7, "val": 0.15, "test": 0.15},
         description="Shares of the items, in this order; they need not add up to 1.",
+        json_schema_extra={"propertyNames": {"enum": list(SPLITS)}, "required": ["train"]},
     )
     split_seed: int = Field(0, ge=-(2**63), le=2**63 - 1, description="Another seed holds other items out.")
     aggregation: Literal["consensus", "majority"] = Field(

@@ -79,9 +79,6 @@ def _ranges(key: Key, scheme: dict[str, Any], findings: Findings) -> None:
         return
     for low_name, high_name in (("min_value", "max_value"), ("min", "max")):
         low, high = scheme.get(low_name), scheme.get(high_name)
-        if _is_number(low) and _is_number(high) and not low < high:
-            findings.error("out_of_range", (*key, low_name), f"is {low}, which is not below {high_name}, {high}")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(low, int | float) and isinstance(high, int | float) and low >= high:
+            predicate = f"is {short(str(low))}, which is not below {high_name}, {short(str(high))}"
+            findings.error("out_of_range", (*key, low_name), predicate)

@@ -69,7 +69,8 @@ def _tell_one(error: ErrorDetails, key: Key, document: Document, findings: Findi
         _null(key, document, findings)
     elif kind in BOUNDS:
         name, words = BOUNDS[kind]
-        findings.error("out_of_range", key, f"{words.format(_figure(context[name]))}, not {_shown(key, document)}")
+        shown = _shown(key, document).removeprefix("the number ")
+        findings.error("out_of_range", key, f"{words.format(_figure(context[name]))}, not {shown}")
     elif kind in TYPES or kind == "union_tag_not_found":
         must = TYPES.get(kind, "a mapping of keys to values")
         must = "text" if key and _is_key_error(error["loc"]) else must
@@ -81,20 +82,12 @@ def _tell_one(error: ErrorDetails, key: Key, document: Document, findings: Findi
 
 def _other(error: ErrorDetails, key: Key, document: Document, findings: Findings) -> None:
     kind, context = error["type"], error.get("ctx", {})
-    if kind == "literal_error" and _is_key_error(error["loc"]):
-        choices = _choices(context)
-        hint = did_you_mean(str(key[-1]), choices) or f"Its keys: {', '.join(choices)}"
-        findings.error("unknown_key", key, f"is not a key of {_named(key[:-1])}", hint)
-    elif kind == "literal_error":
+    if kind == "literal_error":
         choices = _choices(context)
         hint = did_you_mean(str(document.at(*key)), choices)
         findings.error("wrong_value", key, f"must be {_or(choices)}, not {_shown(key, document)}", hint)
     elif kind in ("too_short", "string_too_short"):
         findings.error("empty", key, "is empty")
-    elif kind == "string_pattern_mismatch":
-        example = _example(key, document)
-        hint = f"E.g. {key[-1]}: {example}" if example else ""
-        findings.error("wrong_value", key, f"is {_shown(key, document)}, which it cannot be", hint)
     else:
         findings.error("wrong_value", key, f"cannot be {_shown(key, document)}: {short(error['msg'])}")
 

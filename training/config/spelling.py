@@ -10,6 +10,8 @@ import os
 import re
 from typing import Any
 
+from pydantic import BaseModel
+
 from training.config.document import Document, Key, Place, short
 from training.config.findings import Findings
 from training.config.schema import DataFile, ItemProperties, PreAnnotation, ProjectConfig, Scheme
@@ -18,6 +20,12 @@ from training.config.schema import DataFile, ItemProperties, PreAnnotation, Proj
 READ_TYPES = ("radio", "select", "multiselect", "likert", "slider", "number", "span", "text")
 PLAIN_NUMBER = re.compile(r"[-+]?(0|[1-9][0-9_]*)", re.ASCII)
 VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+NESTED: list[tuple[str, type[BaseModel]]] = [
+    ("item_properties", ItemProperties),
+    ("pre_annotation", PreAnnotation),
+    ("annotation_schemes", Scheme),
+    ("data_files", DataFile),
+]
 SPOKEN = {"int": "a number", "float": "a number", "timestamp": "a date", "null": "nothing"}
 
 
@@ -41,12 +49,12 @@ def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
     Under `model_training` a key without a value stays, and is an error.
     """
     plain = _drop(data, set(ProjectConfig.model_fields) - {"model_training"})
-    for name, model in (("item_properties", ItemProperties), ("pre_annotation", PreAnnotation)):
-        if isinstance(plain.get(name), dict):
-            plain[name] = _drop(plain[name], set(model.model_fields))
-    for name, model in (("annotation_schemes", Scheme), ("data_files", DataFile)):
-        if isinstance(plain.get(name), list):
-            plain[name] = [_drop(e, set(model.model_fields)) if isinstance(e, dict) else e for e in plain[name]]
+    for name, model in NESTED:
+        names, value = set(model.model_fields), plain.get(name)
+        if isinstance(value, dict):
+            plain[name] = _drop(value, names)
+        elif isinstance(value, list):
+            plain[name] = [_drop(entry, names) if isinstance(entry, dict) else entry for entry in value]
     return plain
 
 
@@ -141,9 +149,8 @@ def _lift_phases(document: Document, findings: Findings) -> None:
 def _move(document: Document, old: Key, new: Key, shift: int) -> None:
     """Copy the places of a list's items to another list, `shift` items further."""
     for key, place in list(document.places.items()):
-        if key[: len(old)] == old and len(key) > len(old) and isinstance(key[len(old)], int):
-            index = key[len(old)]
-            assert isinstance(index, int)
+        index = key[len(old)] if key[: len(old)] == old and len(key) > len(old) else None
+        if isinstance(index, int):
             document.places[(*new, index + shift, *key[len(old) + 1 :])] = place
     if old in document.places:
         document.places.setdefault(new, document.places[old])
@@ -173,33 +180,34 @@ def _backend(document: Document, key: Key) -> None:
     if time and time.kind in ("int", "float"):
         entry["time"] = time.text
     env = entry.get("env")
-    for name, value in env.items() if isinstance(env, dict) else ():
-        place = document.place((*key, "env", name))
-        if place and place.kind not in ("", "str", "null") and not isinstance(value, str):
-            env[name] = place.text
+    if isinstance(env, dict):
+        entry["env"] = {name: _as_spelled(value, document.place((*key, "env", name))) for name, value in env.items()}
+
+
+def _as_spelled(value: Any, place: Place | None) -> Any:
+    """A number, date or boolean as the text that it was written as; no value at all stays none."""
+    return place.text if place and place.kind not in ("", "str", "null") else value
 
 
 def _numbers(document: Document, findings: Findings) -> None:
     for key, place in document.places.items():
-        if key[0] == "model_training" and _is_odd(key, place):
-            value = document.at(*key)
-            digits = place.text.lstrip("+-0_")
-            decimal = place.text.isdigit() and digits
-            hint = f"Write {digits if decimal else short(str(value))}" + (
-                ", without the leading zero" if decimal else ""
-            )
-            findings.error("odd_number", key, f"is written {short(place.text)}, which YAML reads as {value}", hint)
+        if key[0] == "model_training" and _is_odd(place) and not _may_be_odd(key):
+            value, digits = document.at(*key), place.text.lstrip("0_")
+            meant = f"{digits}, without the leading zero" if place.text.isdigit() and digits else short(str(value))
+            predicate = f"is written {short(place.text)}, which YAML reads as {short(str(value))}"
+            findings.error("odd_number", key, predicate, f"Write {meant}")
 
 
-def _is_odd(key: Key, place: Place) -> bool:
+def _is_odd(place: Place) -> bool:
     """Whether a number is written so that YAML reads another than a person does (octal, base 60, ...)."""
-    if (
-        (key[1:2] == ("backends",)
-        and (key[3:] == ("time",) or key[3:4] == ("env",)))
-        or key[1:3] == ("auto_retrain", "params")
-    ):
-        return False
-    return (place.kind == "int" and not PLAIN_NUMBER.fullmatch(place.text)) or (place.kind == "float" and ":" in place.text)
+    base_60 = place.kind == "float" and ":" in place.text
+    return base_60 or (place.kind == "int" and not PLAIN_NUMBER.fullmatch(place.text))
+
+
+def _may_be_odd(key: Key) -> bool:
+    """Where the spelling is what counts, or is none of our business."""
+    in_backend = key[1:2] == ("backends",) and (key[3:] == ("time",) or key[3:4] == ("env",))
+    return in_backend or key[1:3] == ("auto_retrain", "params")
 
 
 # --- the key of the API --------------------------------------------------------------------------------------------
