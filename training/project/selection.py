@@ -1,0 +1,423 @@
+"""A selection: the items of some schemas, resolved and split, counted now and streamed when a bundle is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from training.errors import NotTrainable, ProjectError
+from training.project.agreement import Resolution, resolve, split_of
+from training.project.annotations import Annotations
+from training.project.answers import Answers, target
+from training.project.items import Items, Record, media_of, text_of
+from training.project.notes import Notes, shown
+from training.project.schemas import CONTINUOUS, MULTILABEL, SPAN, Schema
+from training.project.texts import Utf16, displayed
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+
+UNLABELED = "unlabeled"
+NUMBERS = "numbers"  # the one class under which the answers of a continuous schema are counted
+
+LABELED_WITHOUT_TEXT = (
+    "{n} annotated item has no text to train on and is left out: {names}",
+    "{n} annotated items have no text to train on and are left out: {names}",
+)
+WITHOUT_TEXT = (
+    "{n} item without an answer has no text and is left out: {names}",
+    "{n} items without an answer have no text and are left out: {names}",
+)
+UNKNOWN_ITEMS = (
+    "{n} annotated item is not in the data files: {names}",
+    "{n} annotated items are not in the data files: {names}",
+)
+MISFITS = (
+    "{n} answer has a span that does not fit its text and is left out: {names}",
+    "{n} answers have spans that do not fit their texts and are left out: {names}",
+)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What one run is trained on.
+
+    `counts` has, for each schema, how many items each label has (spans: how many spans; numbers: under `numbers`).
+    `splits` has the number of items in train, val and test, and in `unlabeled` where those were asked for.
+    `stats` has numbers of the whole and, under `schemas`, of each schema. `labels` are the labels that occur, in the
+    scheme's order. A preview has all of this and no rows.
+    """
+
+    schemas: list[Schema]
+    counts: dict[str, dict[str, int]]
+    splits: dict[str, int]
+    warnings: list[str]
+    stats: dict[str, Any]
+    labels: dict[str, list[str]]
+    text_key: str
+    split_seed: int
+    aggregation: str
+    root: str = ""  # the project's folder, which media are read from
+    media_directory: str = ""
+    source: Callable[[], Iterator[tuple[str, dict[str, Any]]]] | None = field(default=None, repr=False, compare=False)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(split, row) of every item in the order of the data files, read again while they are taken.
+
+        A row is {"instance_id", "text", "targets"} and maybe "media"; one of the split `unlabeled` has no targets.
+        Raises ProjectError where the data files have changed since the selection was made.
+        """
+        if self.source is None:
+            raise ProjectError("A preview has no rows; select() gives them")
+        return self.source()
+
+
+class Selector:
+    """Makes one selection: annotations, then one pass over the items, then the resolution of each schema."""
+
+    def __init__(self, config: ProjectConfig, schemas: Sequence[Schema], items: Items, *, unlabeled: bool) -> None:
+        self.config = config
+        self.schemas = list(schemas)
+        self.items = items
+        self.unlabeled = unlabeled
+        self.notes = Notes()
+        self.text_key = config.item_properties.text_key
+        self.splits = config.model_training.splits
+        self.split_names = list(self.splits)
+        self.shows_spans = any(schema.kind == SPAN for schema in schemas)
+        self.linebreaks = getattr(config, "highlight_linebreaks", None) is True
+        self.annotations = Annotations(schemas, self.notes, self.text_key)
+
+    def select(self) -> Selection:
+        """Raises NotTrainable where there is nothing to learn from."""
+        self.annotations.read(self.config.output)
+        self._look_at_items()
+        self._resolve()
+        self._count()
+        self._refuse()
+        return Selection(
+            schemas=self.schemas,
+            counts=self.counts,
+            splits=self._split_sizes(),
+            warnings=self.notes.sentences(),
+            stats=self._stats(),
+            labels={schema.name: _occurring(schema, self.counts[schema.name]) for schema in self.schemas},
+            text_key=self.text_key,
+            split_seed=self.config.model_training.split_seed,
+            aggregation=self.config.model_training.aggregation,
+            root=str(self.config.root),
+            media_directory=self.config.media_directory,
+            source=self._rows,
+        )
+
+    # --- the items ---------------------------------------------------------------------------------------------
+
+    def _look_at_items(self) -> None:
+        numbers = self.annotations.items.number
+        self.present = np.zeros(len(numbers), bool)
+        self.split_of = np.zeros(len(numbers), np.int8)
+        self.n_items = 0
+        seed = self.config.model_training.split_seed
+        split_number = {name: at for at, name in enumerate(self.split_names)}
+        silent = _by_item(self.annotations) if self._prelabels_on_show() else {}
+        spans = [(schema, _Spans(self.annotations, schema)) for schema in self.schemas if schema.kind == SPAN]
+        self._leave_out: dict[str, set[int]] = {schema.name: set() for schema in self.schemas}
+        for record in self.items.records(self.notes):
+            number = numbers.get(record.id)
+            text, fault = self._text(record)
+            if fault:
+                self.notes.add(*(WITHOUT_TEXT if number is None else LABELED_WITHOUT_TEXT), _named(record, fault))
+                continue
+            self.n_items += 1
+            if number is None:
+                continue
+            self.present[number] = True
+            self.split_of[number] = split_number[split_of(record.id, seed, self.splits)]
+            for schema, position in silent.get(number, ()):
+                self._judge_silent(schema, position, record)
+            for schema, places in spans:
+                self._judge_spans(schema, places, number, text, record)
+
+    def _text(self, record: Record) -> tuple[str, str]:
+        text, fault = text_of(record.fields, self.text_key)
+        if text and self.shows_spans:
+            text = displayed(text, self.linebreaks)
+            return text, "" if text.strip() else "blank on the page"
+        return text, fault
+
+    def _prelabels_on_show(self) -> bool:
+        suggested = any(getattr(s, "label_suggestions", None) == "prefill" for s in self.config.annotation_schemes)
+        return self.config.pre_annotation.enabled or suggested
+
+    def _judge_silent(self, schema: Schema, position: int, record: Record) -> None:
+        """A browser saved this answer though nothing was changed in it: if it is the prelabel, it is nobody's."""
+        votes = self.annotations.votes[schema.name]
+        saved = votes.said.text(votes.votes[position])
+        answers = Answers(schema, self.notes)
+        for field_name in (self.config.pre_annotation.field, "label_suggestions"):
+            shown_there = record.fields.get(field_name)
+            if isinstance(shown_there, Mapping) and answers.prelabel_vote(shown_there.get(schema.name)) == saved:
+                self._leave_out[schema.name].add(position)
+                answers.note_prefilled(f"item {shown(record.id)}")
+                return
+
+    def _judge_spans(self, schema: Schema, spans: _Spans, number: int, text: str, record: Record) -> None:
+        offsets: Utf16 | None = None
+        for position in spans.positions(number):
+            offsets = offsets or Utf16(text)
+            if _fitted(target(schema, spans.vote(position)), offsets) is None:
+                self._leave_out[schema.name].add(position)
+                name = f"{shown(schema.name)}, item {shown(record.id)} of {offsets.length} characters"
+                self.notes.add(*MISFITS, name)
+
+    # --- the resolution ----------------------------------------------------------------------------------------
+
+    def _resolve(self) -> None:
+        users, items = self.annotations.users.texts(), self.annotations.items.texts()
+        method = self.config.model_training.aggregation
+        self.resolved: dict[str, Resolution] = {}
+        for schema in self.schemas:
+            votes = self.annotations.votes[schema.name]
+            votes.leave_out(self._leave_out[schema.name])
+            self.resolved[schema.name] = resolve(votes, items, users, method)
+        self.usable = {name: self.present & (r.votes >= 0) for name, r in self.resolved.items()}
+        answered = np.zeros(len(items), bool)
+        for resolution in self.resolved.values():
+            answered |= resolution.votes >= 0
+        self.labeled = answered & self.present
+        self._name_unknown(answered)
+
+    def _name_unknown(self, answered: NDArray[np.bool_]) -> None:
+        # An item of the data without a text was named already.
+        missing = np.flatnonzero(answered & ~self.present)
+        if not len(missing):
+            return
+        texts = self.annotations.items.texts()
+        in_data = {texts[number] for number in missing}
+        for record in self.items.records():
+            in_data.discard(record.id)
+        for number in missing:
+            if texts[number] in in_data:
+                self.notes.add(*UNKNOWN_ITEMS, shown(texts[number]))
+
+    def _count(self) -> None:
+        self.counts = {schema.name: self._count_labels(schema, self.usable[schema.name]) for schema in self.schemas}
+
+    def _count_labels(self, schema: Schema, which: NDArray[np.bool_]) -> dict[str, int]:
+        """Label -> number of items among `which`, the scheme's labels first and in its order."""
+        said = self.annotations.votes[schema.name].said
+        times = np.bincount(self.resolved[schema.name].votes[which], minlength=len(said))
+        counts: dict[str, int] = {}
+        for vote, n in zip(said, times.tolist(), strict=True):
+            for label in _labels_of(schema, vote) if n else ():
+                counts[label] = counts.get(label, 0) + n
+        return {label: counts[label] for label in _occurring(schema, counts)}
+
+    def _split_sizes(self) -> dict[str, int]:
+        sizes = {name: int(((self.split_of == at) & self.labeled).sum()) for at, name in enumerate(self.split_names)}
+        if self.unlabeled:
+            sizes[UNLABELED] = self.n_items - int(self.labeled.sum())
+        return sizes
+
+    def _stats(self) -> dict[str, Any]:
+        users = self.annotations.users.texts()
+        return {
+            "n_items": self.n_items,
+            "n_annotated": int(self.labeled.sum()),
+            "n_annotators": len(users),
+            "schemas": {
+                name: {
+                    "method": resolution.method,
+                    "n_answers": len(self.annotations.votes[name]),
+                    "n_items": resolution.n_items,
+                    "n_items_2plus": resolution.n_several,
+                    "n_items_disagree": resolution.n_disagree,
+                    "reliability": {users[user]: round(r, 4) for user, r in resolution.reliability.items()},
+                }
+                for name, resolution in self.resolved.items()
+            },
+        }
+
+    # --- refusals ----------------------------------------------------------------------------------------------
+
+    def _refuse(self) -> None:
+        for schema in self.schemas:
+            sentence, hint = self._fault(schema)
+            if sentence:
+                notes = self.notes.sentences()
+                raise NotTrainable(sentence, hint=" ".join([hint, *notes[:3]]).strip(), counts=self.counts)
+
+    def _fault(self, schema: Schema) -> tuple[str, str]:
+        """(sentence, hint), or two empty texts where the schema can be trained."""
+        name = shown(schema.name)
+        resolution, which, counts = self.resolved[schema.name], self.usable[schema.name], self.counts[schema.name]
+        n = int(which.sum())
+        if not resolution.n_items:
+            return f"Nobody has answered '{name}' yet: 0 items are labelled", self._answered_elsewhere()
+        if not n:
+            return (
+                f"None of the {resolution.n_items} items that were answered in '{name}' can be trained on: "
+                "they are not in the data files, or have no text",
+                "",
+            )
+        if n == 1:
+            return f"Only 1 item is labelled in '{name}' ({_listed(counts)}); a model needs at least 2", ""
+        train = which & (self.split_of == self.split_names.index("train"))
+        if not train.any():
+            held = ", ".join(f"{name} {size}" for name, size in self._split_sizes().items() if name != UNLABELED)
+            hint = "Annotate more items, or give train a larger share in model_training.splits"
+            return f"All {n} labelled items of '{name}' are held out ({held}), and none is left to train on", hint
+        if schema.kind != SPAN and len(np.unique(resolution.votes[which])) == 1:
+            return f"All {n} labelled items of '{name}' have the same answer ({_listed(counts)})", ""
+        if self._no_agreement(schema, resolution):
+            return (
+                f"Annotators disagree on every item of '{name}' that two or more of them answered "
+                f"({resolution.n_several} of {resolution.n_items} items), so there is no agreed answer to train on "
+                f"({_listed(counts)})",
+                "Look at the question and the guidelines with the annotators",
+            )
+        if schema.kind != SPAN and len(np.unique(resolution.votes[train])) == 1:
+            in_train = self._count_labels(schema, train)
+            hint = "Annotate more items of the other answers"
+            return (
+                f"All {int(train.sum())} items to train on in '{name}' have the same answer ({_listed(in_train)})",
+                hint,
+            )
+        return "", ""
+
+    def _answered_elsewhere(self) -> str:
+        n = len(self.annotations.users)
+        return (
+            f"{n} annotators have a file in {self.config.output_annotation_dir}"
+            if n
+            else "No annotator has saved anything"
+        )
+
+    def _no_agreement(self, schema: Schema, resolution: Resolution) -> bool:
+        """Whether consensus would be tossing coins: at least half of the answered items, and at least two, have two
+        answers or more, and on none of them do two annotators agree in anything: a label, a point, one label of a
+        set, a stretch of text. Numbers are hardly ever equal and are not refused for it."""
+        if schema.kind == CONTINUOUS or resolution.n_several < 2 or resolution.n_several * 2 < resolution.n_items:
+            return False
+        if resolution.n_paired:
+            return False
+        return schema.kind not in (MULTILABEL, SPAN) or not self._share_something(schema)
+
+    def _share_something(self, schema: Schema) -> bool:
+        votes = self.annotations.votes[schema.name]
+        said: dict[int, list[Any]] = {}
+        for item, _, vote in votes:
+            answer = target(schema, votes.said.text(vote))
+            if any(_overlap(schema, answer, other) for other in said.get(item, ())):
+                return True
+            said.setdefault(item, []).append(answer)
+        return False
+
+    # --- the rows ----------------------------------------------------------------------------------------------
+
+    def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        numbers = self.annotations.items.number
+        known: dict[tuple[str, int], Any] = {}
+        for record in self.items.records():
+            number = numbers.get(record.id)
+            labeled = number is not None and self.labeled[number]
+            if not labeled and not self.unlabeled:
+                continue
+            text, fault = self._text(record)
+            if fault:
+                continue
+            row: dict[str, Any] = {"instance_id": record.id, "text": text}
+            split = UNLABELED
+            if labeled and number is not None:
+                row["targets"] = self._targets(number, text, known)
+                split = self.split_names[self.split_of[number]]
+            media = media_of(record.fields)
+            if media:
+                row["media"] = media
+            yield split, row
+
+    def _targets(self, number: int, text: str, known: dict[tuple[str, int], Any]) -> dict[str, Any]:
+        targets: dict[str, Any] = {}
+        for schema in self.schemas:
+            vote = int(self.resolved[schema.name].votes[number])
+            if vote < 0:
+                continue
+            if schema.kind == SPAN:
+                said = target(schema, self.annotations.votes[schema.name].said.text(vote))
+                fitted = _fitted(said, Utf16(text))
+                if fitted:
+                    targets[schema.name] = fitted
+                continue
+            if (schema.name, vote) not in known:
+                known[schema.name, vote] = target(schema, self.annotations.votes[schema.name].said.text(vote))
+            targets[schema.name] = known[schema.name, vote]
+        return targets
+
+
+class _Spans:
+    """The votes of a span schema, found by item."""
+
+    def __init__(self, annotations: Annotations, schema: Schema) -> None:
+        self._votes = annotations.votes[schema.name]
+        items = np.array(self._votes.items, dtype=np.int64)
+        self._order = np.argsort(items, kind="stable")
+        self._starts = np.searchsorted(items[self._order], np.arange(len(annotations.items) + 1))
+
+    def positions(self, item: int) -> list[int]:
+        return self._order[self._starts[item] : self._starts[item + 1]].tolist()
+
+    def vote(self, position: int) -> str:
+        return self._votes.said.text(self._votes.votes[position])
+
+
+def _by_item(annotations: Annotations) -> dict[int, list[tuple[Schema, int]]]:
+    """Item -> (schema, position) of its votes that no change explains."""
+    found: dict[int, list[tuple[Schema, int]]] = {}
+    for name, positions in annotations.silent.items():
+        for position in positions:
+            item = annotations.votes[name].items[position]
+            found.setdefault(item, []).append((annotations.schemas[name], position))
+    return found
+
+
+def _fitted(spans: Sequence[Mapping[str, Any]], offsets: Utf16) -> list[dict[str, Any]] | None:
+    """The spans with offsets in code points, or None where one of them does not lie in the text."""
+    fitted = []
+    for span in spans:
+        start, end = offsets.to_points(span["start"]), offsets.to_points(span["end"])
+        if start is None or end is None or start >= end:
+            return None
+        fitted.append({"start": start, "end": end, "label": span["label"]})
+    return sorted(fitted, key=lambda span: (span["start"], span["end"], span["label"]))
+
+
+def _overlap(schema: Schema, one: Any, other: Any) -> bool:
+    if schema.kind == MULTILABEL:
+        return not set(one).isdisjoint(other)
+    return any(a["label"] == b["label"] and a["start"] < b["end"] and b["start"] < a["end"] for a in one for b in other)
+
+
+def _labels_of(schema: Schema, vote: str) -> list[str]:
+    said = target(schema, vote)
+    if schema.kind == CONTINUOUS:
+        return [NUMBERS]
+    if schema.kind == SPAN:
+        return [span["label"] for span in said]
+    return list(said) if schema.kind == MULTILABEL else [said]
+
+
+def _occurring(schema: Schema, counts: Mapping[str, int]) -> list[str]:
+    declared = [label for label in schema.labels if label in counts]
+    return declared + sorted(label for label in counts if label not in schema.labels)
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{shown(label)} {n}" for label, n in counts.items()) or "no labels"
+
+
+def _named(record: Record, fault: str) -> str:
+    return f"{shown(record.id)} ({record.place}: {fault})"
