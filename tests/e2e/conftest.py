@@ -154,12 +154,12 @@ class Site:
         return browser
 
     def wait_for(self, run_id: str, timeout_s: float = 120) -> dict[str, Any]:
-        """The run's document once it is over."""
+        """The run's document once it is over, write-back included."""
 
         def ended() -> Any:
             status, run = self.api("GET", f"/runs/{run_id}")
             assert status == 200, run
-            return run if run["status"] in ("success", "error", "cancelled") else None
+            return run if run["settled_at"] else None
 
         try:
             return until(ended, timeout_s, f"the end of {run_id}")  # type: ignore[no-any-return]

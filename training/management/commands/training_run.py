@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
@@ -16,22 +16,22 @@ from typing import Any, TextIO
 from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import connection
-from django.utils import timezone
 
 from training import asking, runs
 from training.config import ProjectConfig, load
 from training.errors import BadRequest, RunIsOver
 from training.management.database import bring_up_to_date
 from training.management.follow import Teller
-from training.management.terminal import CANCELLED, FAILED, FINE, INTERRUPTED, TrainingCommand, complain, say
+from training.management.terminal import CANCELLED, FAILED, FINE, INTERRUPTED, TrainingCommand, say
 from training.management.verdict import verdict
 from training.models import Run
 from training.project import Project
-from training.states import CANCEL, QUEUED, SUCCESS
+from training.states import CANCEL, SUCCESS
 from training.states import CANCELLED as RUN_CANCELLED
 from training.supervisor import Supervisor
 
 LOOK_INTERVAL_S = 0.2
+LONGEST_GOODBYE_S = 30.0  # for our supervisor to release its lease
 
 
 class Command(TrainingCommand):
@@ -132,7 +132,7 @@ class Following:
         asked = 0
         while True:
             run = self.teller.look()
-            if run.is_over or self.interrupts > 1 or supervisor.error:
+            if run.settled_at or self.interrupts > 1 or supervisor.error:
                 break
             if self.interrupts > asked:
                 asked = self.interrupts
@@ -177,13 +177,14 @@ def as_document(run: Run) -> str:
 class OwnSupervisor:
     """A supervisor in a thread of this process: it works where no other one holds the lease, and waits else.
 
-    A thread, so that the terminal stays alive while a bundle of a million items is built. What ends it is in `error`.
+    A thread, so that the terminal stays alive while a bundle of a million items is built. What ended it is in `error`.
     """
 
     def __init__(self, config: Path) -> None:
-        self.config = config
+        # What it would log is told by the run's step lines.
+        logging.getLogger("training.supervisor").setLevel(logging.ERROR)
         self.error: Exception | None = None
-        self._over = threading.Event()
+        self._supervisor = Supervisor(lambda: load(config))
         self._thread = threading.Thread(target=self._work, name="supervisor", daemon=True)
 
     def __enter__(self) -> OwnSupervisor:
@@ -191,32 +192,13 @@ class OwnSupervisor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join(timeout=30)
+        self._supervisor.stop()
+        self._thread.join(timeout=LONGEST_GOODBYE_S)
 
     def _work(self) -> None:
-        supervisor = Supervisor(lambda: load(self.config))
         try:
-            while not self._over.is_set():
-                supervisor.tick(timezone.now())
-                self._over.wait(LOOK_INTERVAL_S)
+            self._supervisor.run_forever()
         except Exception as error:
             self.error = error
         finally:
-            self._leave(supervisor)
-
-    def _leave(self, supervisor: Supervisor) -> None:
-        try:
-            supervisor.close()
-        except Exception as error:
-            complain(error)
-        finally:
-            connection.close()
-
-
-def waiting_before(run: Run) -> int:
-    """How many runs come first."""
-    return Run.objects.filter(status=QUEUED, created_at__lt=run.created_at).count()
-
-
-__all__: Sequence[str] = ("Command", "parameter")
+            connection.close()  # this thread's own
