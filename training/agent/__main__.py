@@ -1,21 +1,22 @@
 """`python -m training.agent launch|worker JOBDIR` and `... probe`: each imports what it needs and no more."""
 
 import sys
+from typing import Sequence
 
 USAGE = """usage: python -m training.agent COMMAND ...
 
-  launch JOBDIR               start the worker of a job directory and keep watch over it
-  worker JOBDIR               be the worker: train, and write what is to be known into the job directory
-  probe [DEVICE [PACKAGE ...]]   the facts of this host as JSON, and the device that a run would get
+  launch JOBDIR                 start the worker of a job directory and keep watch over it
+  worker JOBDIR                 be the worker: train, and write what is to be known into the job directory
+  probe [DEVICE [PACKAGE ...]]  the facts of this host as JSON, and the device that a run would get
 """
 
 
-def main(argv: "list[str]") -> int:
+def main(argv: "Sequence[str]") -> int:
     command, rest = (argv[0], argv[1:]) if argv else ("", [])
-    if command == "worker" and len(rest) == 1:
+    if command == "worker" and rest:
         from .worker import main as worker
 
-        worker(rest[0])
+        worker(rest)
     if command == "launch" and rest:
         from .keeper import main as launch
 

@@ -1,8 +1,9 @@
 """The layout of a job directory, the same wherever a worker runs, and the tail of its events."""
 
+import json
 import os
 from pathlib import Path
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from .protocol import Event, Job
 
@@ -28,6 +29,16 @@ class JobDir:
 
     def read_job(self) -> Job:
         return Job.from_json(self.job_file.read_text(encoding="utf-8"))
+
+    def write_keeper(self, keeper_pid: int, worker_pgid: int) -> None:
+        write_whole(self.keeper_file, json.dumps({"keeper_pid": keeper_pid, "worker_pgid": worker_pgid}).encode())
+
+    def read_keeper(self) -> Dict[str, int]:
+        """{"keeper_pid", "worker_pgid"}; empty until the worker was started."""
+        try:
+            return json.loads(self.keeper_file.read_text())
+        except (OSError, ValueError):
+            return {}
 
     def write_exit_code(self, code: int) -> None:
         """State how the worker ended; negative: the signal that killed it. The first word stands.

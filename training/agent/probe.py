@@ -1,12 +1,13 @@
 """Facts of a host as JSON: Python, memory, GPUs, packages; and the device that a run would get."""
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from .trainers import is_importable
 
 NVIDIA_SMI_TIMEOUT_S = 20.0  # a driver that wakes up takes seconds; one that hangs takes for ever
 NVIDIA_SMI_FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu,compute_cap"
@@ -247,7 +248,7 @@ def cores() -> int:
 
 def torch_facts() -> Optional[Torch]:
     """What torch says of itself; None where it is not installed. Imports it: a second, or ten on a cold disk."""
-    if importlib.util.find_spec("torch") is None:
+    if not is_importable("torch"):
         return None
     try:
         import torch
@@ -270,10 +271,11 @@ def torch_facts() -> Optional[Torch]:
 
 def facts(packages: Iterable[str] = (), wanted: str = "auto") -> Dict[str, Any]:
     """What there is to know of this host; plain JSON. `packages` are looked for by the names they are imported by."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # as the worker does
     torch = torch_facts()
     cards = gpus()
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    device = choose(wanted, torch, visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES")))
+    in_order = visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    device = choose(wanted, torch, in_order)
     return {
         "host": os.uname().nodename,
         "python": "%d.%d.%d" % sys.version_info[:3],
@@ -283,8 +285,16 @@ def facts(packages: Iterable[str] = (), wanted: str = "auto") -> Dict[str, Any]:
         "gpus": [asdict(card) for card in cards],
         "torch": asdict(torch) if torch else None,
         "device": asdict(device),
-        "missing": [name for name in packages if importlib.util.find_spec(name) is None],
+        "gpu_of_a_run": _card_of(device, in_order),
+        "missing": [name for name in packages if not is_importable(name)],
     }
+
+
+def _card_of(device: Device, in_order: Sequence[Gpu]) -> Optional[int]:
+    """The number that nvidia-smi has for the card that a run would get."""
+    kind, _, position = device.name.partition(":")
+    is_card = kind == "cuda" and int(position) < len(in_order)
+    return in_order[int(position)].index if is_card else None
 
 
 def memory_mb() -> Optional[int]:

@@ -68,19 +68,22 @@ class Wish:
     next bytecode. The flag stays up, in case that Cancelled was lost, as one raised inside a `__del__` is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, by_signal: bool = False) -> None:
         self.came = False
-        self._listens = False
+        self._by_signal = by_signal
         self._raised_at = -AGAIN_AFTER_S
 
     def listen(self) -> None:
-        self._listens = True
+        if not self._by_signal:
+            return
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        # The keeper had it blocked: what came meanwhile is heard now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
     def deafen(self) -> None:
         """From here on SIGTERM stays pending: what has ended cannot be cancelled any more."""
-        if self._listens:
+        if self._by_signal:
             signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
 
     def check(self) -> None:
@@ -322,6 +325,7 @@ def run(jobdir: JobDir, wish: Optional[Wish] = None) -> int:
     log = EventLog(jobdir.events)
     voice = Voice(log)
     try:
+        wish.listen()
         return _run_aloud(jobdir, voice, wish)
     except Cancelled:
         wish.deafen()
@@ -571,19 +575,22 @@ def _versions(trainer: Trainer) -> Dict[str, str]:
     return found
 
 
-def main(directory: str) -> NoReturn:
-    """`python -m training.agent worker JOBDIR`: the exit code is written as the last act, and nothing runs after it.
+def main(argv: Sequence[str]) -> NoReturn:
+    """`worker JOBDIR [LOCK]`: the exit code is written as the last act, and nothing runs after it.
 
-    os._exit: a SIGTERM that met the interpreter on its way out would turn a finished run into a killed one.
+    os._exit: a SIGTERM that met the interpreter on its way out would turn a finished run into a killed one. LOCK is the
+    inherited descriptor that holds the job directory's lock; a program that a trainer starts must not get it.
     """
-    jobdir = JobDir(Path(directory))
-    wish = Wish()
-    wish.listen()
-    code = run(jobdir, wish)
-    wish.deafen()
+    jobdir = JobDir(Path(argv[0]))
+    code = protocol.UNEXPECTED
     try:
+        if len(argv) > 1:
+            os.set_inheritable(int(argv[1]), False)
+        code = run(jobdir, Wish(by_signal=True))
         jobdir.write_exit_code(code)
+    except BaseException as error:
+        _print_traceback(error)
+    finally:
         sys.stdout.flush()
         sys.stderr.flush()
-    finally:
         os._exit(code)

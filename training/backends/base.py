@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -56,9 +57,10 @@ class Execution(ABC):
 
     @abstractmethod
     def poll(self) -> list[Event]:
-        """The events since the last call, each with its `seq`; never blocks.
+        """The events since the last call, each with its `seq`; never blocks; at most some thousands at a time.
 
-        After `attach` the events come again from the first one; who takes them in counts by `seq`.
+        Once `done`, call it until it gives none: a worker says its last words before it goes. After `attach` the
+        events come again from the first one; who takes them in counts by `seq`.
         """
 
     @abstractmethod
@@ -117,3 +119,20 @@ class Backend(ABC):
     @abstractmethod
     def attach(self, job: Job, directory: Path) -> Execution | None:
         """The execution of a run that an earlier supervisor started; None where there is none to take up."""
+
+
+def ended_without_result(place: str, exit_code: int | None) -> str:
+    """The sentence for a worker that is gone and sent no result; `place` is e.g. `on this machine`."""
+    if exit_code is None:
+        return f"The worker {place} is gone and left no exit code; most likely the machine was restarted"
+    if exit_code >= 0:
+        return f"The worker {place} ended with exit code {exit_code} and no result"
+    sentence = f"The worker {place} was killed by {_signal_name(-exit_code)} (signal {-exit_code})"
+    return sentence + ("; most likely the machine ran out of memory" if -exit_code == signal.SIGKILL else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "a signal"

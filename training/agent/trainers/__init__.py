@@ -31,7 +31,7 @@ class Trainer:
 
     def missing(self) -> List[str]:
         """The packages (as they are imported) that this Python lacks; looks for them, imports none."""
-        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+        return [name for name in self.packages if not is_importable(name)]
 
     def describe(self) -> Dict[str, Any]:
         """The trainer as plain JSON, for a list or a form."""
@@ -45,6 +45,14 @@ class Trainer:
             "missing": self.missing(),
             "local_only": self.local_only,
         }
+
+
+def is_importable(name: str) -> bool:
+    """Whether a top-level package is installed; looks for it, does not import it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def describe() -> List[Dict[str, Any]]:

@@ -1,0 +1,45 @@
+"""The places where runs can run: type -> class, imported on use; make() is the only door."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from training.backends.base import Backend
+from training.errors import UnknownBackend
+from training.nearest import nearest
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+
+LOCAL = "local"
+
+# type -> module:class
+BACKENDS = {
+    LOCAL: "training.backends.local:LocalBackend",
+    "ssh": "training.backends.unbuilt:UnbuiltBackend",
+    "slurm": "training.backends.unbuilt:UnbuiltBackend",
+    "agent": "training.backends.unbuilt:UnbuiltBackend",
+}
+
+
+def make(name: str, config: ProjectConfig) -> Backend:
+    """The backend of that name; raises UnknownBackend. `local` always exists, and the project cannot take its name."""
+    if name == LOCAL:
+        return _class(LOCAL)(LOCAL, config.model_training)
+    entries = config.model_training.backends
+    if name not in entries:
+        message = f"The project file names no backend '{name}'"
+        raise UnknownBackend(message, hint=nearest(name, [LOCAL, *entries]))
+    return _class(entries[name].type)(name, entries[name])
+
+
+def names(config: ProjectConfig) -> list[str]:
+    """Every backend's name, the one that runs go to by default first."""
+    default = config.model_training.backend or LOCAL
+    return sorted([LOCAL, *config.model_training.backends], key=lambda name: name != default)
+
+
+def _class(type_: str) -> type[Backend]:
+    module, _, name = BACKENDS[type_].partition(":")
+    return getattr(import_module(module), name)

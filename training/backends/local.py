@@ -1,0 +1,203 @@
+"""Runs on this machine: a worker detached from the supervisor, found again by its job directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import training
+from training.agent.jobdir import EventTail, JobDir
+from training.agent.probe import Gpu
+from training.agent.process import Launched, environment_for, is_held, launch
+from training.agent.protocol import Event, Job
+from training.agent.trainers import TRAINERS
+from training.backends.base import Backend, Concern, Execution, Report, ended_without_result
+from training.errors import BackendRefused
+
+PLACE = "on this machine"
+PROBE_TIMEOUT_S = 60.0  # torch, from a cold disk, takes tens of seconds
+EVENTS_AT_ONCE = 2000
+
+# What a worker has no business with: the site's own settings, and whatever opens a door somewhere.
+_SECRET = re.compile(
+    r"^(POTATO_|DJANGO_|PG|AWS_|AZURE_|GOOGLE_|SSH_)|^DATABASE_URL$|^PYTHON(STARTUP|HOME|INSPECT)$"
+    r"|(^|_)(TOKENS?|SECRETS?|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|SECRET|PRIVATE)_?KEY)(_|$)",
+    re.IGNORECASE,
+)
+
+
+def code_folder() -> Path:
+    """The folder that holds the package `training`: a checkout, or site-packages."""
+    return Path(training.__file__).resolve().parent.parent
+
+
+def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a worker: ours, without secrets, with the path to our code and nothing else on it."""
+    return environment_for(code_folder(), {name: v for name, v in inherited.items() if not _SECRET.search(name)})
+
+
+class LocalBackend(Backend):
+    """This machine; `entry` is the project file's model_training."""
+
+    type: ClassVar[str] = "local"
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} (this machine)"
+
+    def start(self, job: Job, bundle: Path, directory: Path) -> LocalExecution:
+        jobdir = JobDir(directory)
+        if jobdir.read_exit_code() is not None:
+            raise BackendRefused(f"{directory} holds a run that has ended already")
+        try:
+            jobdir.write_job(job)
+            launched = launch(jobdir, sys.executable, worker_environment(os.environ))
+        except OSError as error:
+            what = error.filename or directory
+            message = f"The worker could not be started {PLACE}: {error.strerror} ({what})"
+            raise BackendRefused(message) from error
+        if launched is None:
+            raise BackendRefused(f"Another worker {PLACE} holds {directory} already")
+        return LocalExecution(jobdir, launched)
+
+    def attach(self, job: Job, directory: Path) -> LocalExecution | None:
+        """Also of a worker that ended, or vanished, meanwhile: that execution is done. None where none ever started."""
+        jobdir = JobDir(directory)
+        if is_held(jobdir) or jobdir.exit_code_file.exists() or jobdir.keeper_file.exists():
+            return LocalExecution(jobdir, Launched(jobdir))
+        return None
+
+    def check(self) -> Report:
+        packages = sorted({name for trainer in TRAINERS.values() for name in trainer.packages})
+        try:
+            facts = probe(self.entry.device, packages)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            concern = Concern(f"Python could not be asked {PLACE}: {_words(error)}", code="probe_failed")
+            return Report(self.name, self.label, "this machine", concerns=[concern])
+        return report(self.name, self.label, facts)
+
+
+class LocalExecution(Execution):
+    """A worker of this machine, seen through its job directory."""
+
+    def __init__(self, jobdir: JobDir, launched: Launched) -> None:
+        self._jobdir = jobdir
+        self._launched = launched
+        self._tail = EventTail(jobdir.events)
+        self._has_result = False
+
+    def poll(self) -> list[Event]:
+        self._launched.tend()
+        events = self._tail.read(EVENTS_AT_ONCE)
+        self._has_result = self._has_result or any(event.event == "result" for event in events)
+        return events
+
+    def stop(self, force: bool = False) -> None:
+        self._launched.stop(force)
+
+    @property
+    def done(self) -> bool:
+        return not self._launched.alive
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._jobdir.read_exit_code()
+
+    @property
+    def failure(self) -> str | None:
+        if not self.done or self._result_came():
+            return None
+        return ended_without_result(PLACE, self.exit_code)
+
+    @property
+    def predictions(self) -> Path | None:
+        path = self._jobdir.predictions
+        return path if self.done and path.is_file() else None
+
+    def _result_came(self) -> bool:
+        """Also among the events that nobody has polled yet, which stay to be polled."""
+        if self._has_result:
+            return True
+        ahead = EventTail(self._jobdir.events)
+        ahead.offset = self._tail.offset
+        while events := ahead.read():
+            if any(event.event == "result" for event in events):
+                return True
+        return False
+
+
+# Looking.
+
+
+def probe(device: str, packages: list[str]) -> dict[str, Any]:
+    """The facts of this machine, asked in a process of its own: the site never imports torch.
+
+    Raises OSError, ValueError or SubprocessError (a time limit too).
+    """
+    answer = subprocess.run(
+        [sys.executable, "-m", "training.agent", "probe", device, *packages],
+        env=worker_environment(os.environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_TIMEOUT_S,
+        check=True,
+    )
+    # The last line: an import of torch may print warnings before it.
+    return dict(json.loads(answer.stdout.strip().rpartition(b"\n")[2]))
+
+
+def report(name: str, label: str, facts: Mapping[str, Any]) -> Report:
+    """What the probe found, in words."""
+    device = facts["device"]
+    lines = [("Python", f"{facts['python']} ({facts['executable']})"), ("Device", device["title"])]
+    lines += [_gpu_line(Gpu(**card), facts["gpu_of_a_run"]) for card in facts["gpus"]]
+    lines.append(("torch", _torch_line(facts["torch"])))
+    lines += [_trainer_line(trainer.name, facts["missing"]) for trainer in TRAINERS.values()]
+    return Report(name, label, f"this machine, {device['title']}", lines, _concerns(facts), dict(facts))
+
+
+def _gpu_line(card: Gpu, of_a_run: int | None) -> tuple[str, str]:
+    busy = "" if card.busy_percent is None else f", {card.busy_percent} % busy"
+    chosen = ", a run gets this one" if card.index == of_a_run else ""
+    return f"GPU {card.index}", f"{card.name}, {card.free_mb} of {card.total_mb} MB free{busy}{chosen}"
+
+
+def _torch_line(torch: Mapping[str, Any] | None) -> str:
+    if torch is None:
+        return "not installed"
+    return torch["version"] or f"does not load: {torch['error']}"
+
+
+def _trainer_line(name: str, missing: list[str]) -> tuple[str, str]:
+    trainer = TRAINERS[name]
+    lacks = [pip for module, pip in trainer.packages.items() if module in missing]
+    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install}" if lacks else "ready"
+
+
+def _concerns(facts: Mapping[str, Any]) -> list[Concern]:
+    """Nothing of this keeps a run from starting: it runs on another device, or its trainer says what it lacks."""
+    found = []
+    torch = facts["torch"]
+    if facts["device"]["warning"]:
+        found.append(Concern(facts["device"]["warning"], code="device_absent", stops=False))
+    if facts["gpus"] and torch and not torch["error"] and not torch["cuda_devices"]:
+        count = len(facts["gpus"])
+        message = f"torch {torch['version']} cannot use the {count} NVIDIA GPU(s) of this machine"
+        hint = "Install a torch that is built for CUDA, or look at the driver"
+        found.append(Concern(message, hint, code="torch_without_cuda", stops=False))
+    return found
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"no answer within {PROBE_TIMEOUT_S:.0f} s"
+    if isinstance(error, subprocess.CalledProcessError):
+        last = error.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        return f"exit code {error.returncode}: {last}"
+    return str(error)
