@@ -130,3 +130,15 @@ LOGGING = {
 REST_FRAMEWORK = {
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
 }
+
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Training API of potato_site",
+    "DESCRIPTION": "Runs of a Potato project: asked for, followed, cancelled, their predictions read and taken back. "
+    "Send the project's admin key in X-API-Key, or use a staff session. Errors are `{error, code, hint?, field?}`.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/admin/training/api",
+    # The page of the documents comes from the sidecar's files; nothing is fetched from elsewhere.
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}

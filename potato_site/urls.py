@@ -1,8 +1,15 @@
 """Where everything of the site is."""
 
 from django.contrib import admin
-from django.urls import path
+from django.urls import include, path
+from django.views.generic import RedirectView
+
+from potato_site.health import healthz
 
 urlpatterns = [
+    path("", RedirectView.as_view(pattern_name="training:index")),
+    path("healthz", healthz, name="healthz"),
+    path("admin/training/api/", include("training.api.urls")),
+    path("admin/training", include("training.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,12 +101,12 @@ class RunFolder:
 
 
 def is_plain_text(path: str) -> bool:
-    """Whether a path can be sent in JSON and in a URL: no NUL, no half characters."""
+    """Whether a path can stand in JSON, in a URL and on a page: no control characters, no half characters."""
     try:
         path.encode("utf-8")
     except UnicodeEncodeError:
         return False
-    return "\0" not in path
+    return not any(unicodedata.category(character) == "Cc" for character in path)
 
 
 def open_regular(path: Path) -> BinaryIO | None:

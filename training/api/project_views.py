@@ -1,0 +1,151 @@
+"""The API of the project: what goes on, trainers, schemas, places to run, what a run would train on, prelabels."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.http import StreamingHttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from rest_framework.exceptions import NotFound
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from training import asking, backends, now, writeback
+from training.agent import trainers
+from training.api import serializers
+from training.api.people import PeopleView, encode
+from training.api.run_views import ERRORS, document
+from training.backends.base import Report
+from training.errors import BadRequest
+from training.nearest import nearest
+from training.project import Project, Schema, Selection
+
+
+class Status(PeopleView):
+    """What goes on now."""
+
+    @extend_schema(operation_id="read_status", responses={200: serializers.StatusSerializer, **ERRORS})
+    def get(self, request: Request) -> Response:
+        settings = self.project_config.model_training
+        seen = now.look(timezone.now())
+        return Response(
+            {
+                "state": seen.state,
+                "run_id": seen.run.pk if seen.run else None,
+                "run": document(seen.run) if seen.run else None,
+                "n_queued": seen.n_queued,
+                "supervisor": supervisor(seen),
+                "backend": settings.backend or "local",
+                "enabled": settings.enabled,
+            }
+        )
+
+
+def supervisor(seen: now.Now) -> dict[str, Any]:
+    lease = seen.supervisor
+    return {
+        "alive": seen.supervised,
+        "holder": lease.holder if lease else "",
+        "renewed_at": lease.renewed_at if lease else None,
+    }
+
+
+class TrainerList(PeopleView):
+    """The ways to fit a model."""
+
+    @extend_schema(operation_id="list_trainers", responses={200: serializers.TrainerSerializer(many=True), **ERRORS})
+    def get(self, request: Request) -> Response:
+        return Response(trainers.describe())
+
+
+class SchemaList(PeopleView):
+    """The project's annotation schemes, and which of them can be trained on."""
+
+    @extend_schema(operation_id="list_schemas", responses={200: serializers.SchemaSerializer(many=True), **ERRORS})
+    def get(self, request: Request) -> Response:
+        return Response([as_json(schema) for schema in Project(self.project_config).schemas.values()])
+
+
+def as_json(schema: Schema) -> dict[str, Any]:
+    return {
+        "name": schema.name,
+        "annotation_type": schema.annotation_type,
+        "kind": schema.kind,
+        "labels": list(schema.labels),
+        "points": list(schema.points),
+        "trainable": not schema.why_not,
+        "why_not": schema.why_not,
+        "trainers": [name for name, trainer in trainers.TRAINERS.items() if schema.kind in trainer.kinds],
+    }
+
+
+class BackendList(PeopleView):
+    """The places where a run can run, the default first."""
+
+    @extend_schema(operation_id="list_backends", responses={200: serializers.PlaceSerializer(many=True), **ERRORS})
+    def get(self, request: Request) -> Response:
+        return Response([asdict(place) for place in asking.places(self.project_config)])
+
+
+class BackendCheck(PeopleView):
+    """A look at one backend: could a run start there now? It connects, so it is a POST."""
+
+    needs = {"POST": "training.view_run"}
+
+    @extend_schema(
+        operation_id="check_backend", request=None, responses={200: serializers.ReportSerializer, **ERRORS}
+    )
+    def post(self, request: Request, name: str) -> Response:
+        return Response(check(self.project_config, name).as_json())
+
+
+def check(config: Any, name: str) -> Report:
+    names = backends.names(config)
+    if name not in names:
+        raise NotFound(f"The project names no backend '{name}'. {nearest(name, names)}")
+    return backends.make(name, config).check()
+
+
+class Preview(PeopleView):
+    """What a run would train on: items by class, split sizes, warnings; 409 with counts where it cannot be trained."""
+
+    @extend_schema(
+        operation_id="preview",
+        parameters=[
+            OpenApiParameter("trainer", str, required=True),
+            OpenApiParameter("schemas", str, many=True, required=True, description="May come several times."),
+        ],
+        responses={
+            200: serializers.PreviewSerializer,
+            **ERRORS,
+            409: serializers.ErrorSerializer,
+        },
+    )
+    def get(self, request: Request) -> Response:
+        trainer = request.query_params.get("trainer", "")
+        if not trainer:
+            raise BadRequest("The query names no trainer", field="trainer")
+        return Response(selection(asking.preview(self.project_config, trainer, request.query_params.getlist("schemas"))))
+
+
+def selection(selected: Selection) -> dict[str, Any]:
+    return {
+        "schemas": serializers.names_of(selected.schemas),
+        "counts": selected.counts,
+        "splits": selected.splits,
+        "warnings": selected.warnings,
+        "stats": selected.stats,
+    }
+
+
+class Prelabels(PeopleView):
+    """The prelabels that are live now, in the form that Potato reads, as JSON lines."""
+
+    @extend_schema(
+        operation_id="export_prelabels", responses={(200, "application/x-ndjson"): OpenApiTypes.BINARY, **ERRORS}
+    )
+    def get(self, request: Request) -> StreamingHttpResponse:
+        raise NotFound("not yet")

@@ -1,0 +1,105 @@
+"""Asking for a run: the one way in for the API, the page and the commands, refused before any work is done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from training import backends, runs
+from training.agent.trainers import TRAINERS, Trainer
+from training.errors import BadRequest
+from training.nearest import nearest
+from training.project import Project
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+    from training.models import Run
+    from training.project import Schema, Selection
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What somebody asks for; `backend` None is the project's default."""
+
+    trainer: str
+    schemas: Sequence[str]
+    backend: str | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One entry of the `Runs on` menu."""
+
+    name: str
+    type: str
+    label: str
+    description: str
+    default: bool
+
+
+def start(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str) -> Run:
+    """Put a run into the queue, having seen that it can be trained.
+
+    Raises BadRequest (trainer, schemas, params), UnknownBackend, NotTrainable (with counts) or ProjectError.
+    """
+    trainer_named(wanted.trainer)
+    if wanted.backend is not None:
+        backends.make(wanted.backend, config)
+    preview(config, wanted.trainer, wanted.schemas)
+    return runs.create(
+        config,
+        wanted.trainer,
+        list(wanted.schemas),
+        backend=wanted.backend,
+        params=wanted.params,
+        seed=wanted.seed,
+        source=source,
+        requested_by=requested_by,
+    )
+
+
+def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Selection:
+    """What a run would train on; raises BadRequest, NotTrainable or ProjectError."""
+    if not schemas:
+        raise BadRequest("No schema was named to train on", field="schemas")
+    project = Project(config)
+    known = trainer_named(trainer)
+    for name in schemas:
+        schema = project.schemas.get(name)
+        if schema and schema.kind and schema.kind not in known.kinds:
+            raise BadRequest(misfit(known, schema), field="schemas")
+    return project.preview(list(schemas))
+
+
+def misfit(trainer: Trainer, schema: Schema) -> str:
+    return (
+        f"Trainer '{trainer.name}' does not fit schema '{schema.name}': that is {schema.kind}, "
+        f"and it fits {' and '.join(trainer.kinds)}"
+    )
+
+
+def trainer_named(name: str) -> Trainer:
+    """The trainer of that name; BadRequest, with the nearest, where there is none."""
+    if name in TRAINERS:
+        return TRAINERS[name]
+    raise BadRequest(f"There is no trainer '{name}'", hint=nearest(name, TRAINERS), field="trainer")
+
+
+def places(config: ProjectConfig) -> list[Place]:
+    """Every place where a run of this project can run, the default first."""
+    names = list(backends.names(config))
+    default = config.model_training.backend or "local"
+    entries = config.model_training.backends
+    made = {name: backends.make(name, config) for name in names}
+    return [
+        Place(name, backend.type, backend.label, getattr(entries.get(name), "description", "") or "", name == default)
+        for name, backend in made.items()
+    ]
+
+
+def labels(config: ProjectConfig) -> dict[str, str]:
+    """Backend name -> its name for a person."""
+    return {place.name: place.label for place in places(config)}

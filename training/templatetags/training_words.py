@@ -1,0 +1,198 @@
+"""Numbers, times and words of a run as the pages write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from training import showing
+from training.models import Run
+from training.startform import Control
+
+register = template.Library()
+
+MOST_CHARACTERS = 2000
+NOTHING = "–"
+
+STATUSES = {
+    "queued": gettext_lazy("waiting"),
+    "running": gettext_lazy("running"),
+    "success": gettext_lazy("succeeded"),
+    "error": gettext_lazy("failed"),
+    "cancelled": gettext_lazy("cancelled"),
+}
+PHASES = {
+    "building": gettext_lazy("building the bundle"),
+    "running": gettext_lazy("training"),
+    "evaluating": gettext_lazy("evaluating"),
+    "fetching": gettext_lazy("fetching the model"),
+}
+OUTCOMES = {
+    "": gettext_lazy("not judged"),
+    "published": gettext_lazy("published as a prelabel"),
+    "retracted": gettext_lazy("taken back"),
+    "superseded": gettext_lazy("replaced by a later run"),
+    **showing.GATES,
+}
+STOPS = {
+    "cancel": gettext_lazy("asked to stop"),
+    "wall": gettext_lazy("stopping: over its time limit"),
+    "silence": gettext_lazy("stopping: no word from its agent"),
+}
+
+
+@register.filter
+def status_word(status: str) -> str:
+    return str(STATUSES.get(status, status))
+
+
+@register.filter
+def phase_word(phase: str) -> str:
+    return str(PHASES.get(phase, phase))
+
+
+@register.filter
+def outcome_word(outcome: str) -> str:
+    return str(OUTCOMES.get(outcome, outcome))
+
+
+@register.filter
+def stop_words(run: Run) -> str:
+    words = str(STOPS.get(run.stop_for, run.stop_for))
+    return _("%(words)s, by %(who)s") % {"words": words, "who": run.stop_by} if run.stop_by else words
+
+
+@register.filter
+def get(mapping: Mapping[str, Any], key: str) -> Any:
+    """The value, or the key itself where the mapping has none."""
+    return mapping.get(key, key)
+
+
+@register.filter
+def get_or_none(mapping: Mapping[str, Any], key: str) -> Any:
+    return mapping.get(key)
+
+
+@register.filter
+def named(described: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
+    return next((entry for entry in described if entry["name"] == name), {})
+
+
+@register.filter
+def any_error(controls: Iterable[Control]) -> bool:
+    return any(control.error for control in controls)
+
+
+@register.filter
+def share(run: Run) -> float | None:
+    """How much of the phase is done, in percent; None where that is not known."""
+    current, total = run.progress_current, run.progress_total
+    if not is_number(current) or not is_number(total) or total <= 0:  # type: ignore[operator]
+        return None
+    return max(0.0, min(100.0, 100.0 * current / total))  # type: ignore[operator]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
+
+
+@register.filter
+def figure(value: Any) -> str:
+    """A number without needless digits."""
+    return f"{value:g}" if is_number(value) else NOTHING
+
+
+@register.filter
+def score(value: Any) -> str:
+    """A score with three decimals; whole numbers as they are; what is no finite number is a dash."""
+    if not is_number(value):
+        return NOTHING
+    return str(value) if isinstance(value, int) else f"{value:.3f}"
+
+
+@register.filter
+def seconds(value: Any) -> str:
+    """A duration in seconds as people say it: `48 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
+    if not is_number(value):
+        return NOTHING
+    whole = max(0, int(value))
+    for size, unit, smaller, sub in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size} {unit} {rest} {sub}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+@register.filter
+def since(then: datetime | None, now: datetime) -> str:
+    return seconds((now - then).total_seconds()) if then else NOTHING
+
+
+@register.filter
+def took(run: Run, now: datetime) -> str:
+    """From start to end, or until now; of a run that never started, nothing."""
+    return seconds(((run.finished_at or now) - run.started_at).total_seconds()) if run.started_at else NOTHING
+
+
+@register.filter
+def shortened(text: str) -> str:
+    """A log line of a length that a page can bear; the file has it whole."""
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    cut = _("… (%(n)d characters; the log file has them all)") % {"n": len(text)}
+    return text[:MOST_CHARACTERS] + cut
+
+
+@register.filter
+def label_words(label: Any) -> str:
+    """A prediction's label for a person: the name, the names, or each span with its place."""
+    if isinstance(label, list):
+        return ", ".join(span_words(entry) if isinstance(entry, dict) else str(entry) for entry in label) or NOTHING
+    if isinstance(label, (str, int)):
+        return str(label)
+    return NOTHING if label is None else f"{label:g}" if isinstance(label, float) else json.dumps(label)
+
+
+def span_words(span: Mapping[str, Any]) -> str:
+    return f"{span.get('label')} {span.get('start')}–{span.get('end')}"  # noqa: RUF001
+
+
+@register.filter
+def main_score(run: Run) -> showing.Main | None:
+    return showing.main_score(run)
+
+
+@register.filter
+def facts(run: Run, label: str) -> list[tuple[str, str]]:
+    """What is recorded of the run, as (name, value); what is not known is left out."""
+    params = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in run.params.items())
+    rows = [
+        (_("Trainer"), run.trainer),
+        (_("Schemas"), ", ".join(run.schemas)),
+        (_("Ran on"), label),
+        (_("Parameters"), params or _("the trainer's own defaults")),
+        (_("Seed"), str(run.seed)),
+        (_("Asked"), moment(run.created_at)),
+        (_("By"), f"{run.requested_by or NOTHING} ({run.source})"),
+        (_("Started"), moment(run.started_at)),
+        (_("Ended"), moment(run.finished_at)),
+        (_("Stop asked"), f"{moment(run.stop_asked_at)}, {stop_words(run)}" if run.stop_asked_at else ""),
+        (_("Items"), ", ".join(f"{name} {n}" for name, n in run.splits.items())),
+        (_("Metrics"), ", ".join(f"{name} = {score(value)}" for name, value in run.metrics.items())),
+        (_("Host"), run.host),
+        (_("Python"), run.python),
+        (_("Device"), run.device),
+        (_("Exit code"), "" if run.exit_code is None else str(run.exit_code)),
+        (_("Bundle"), run.bundle_digest),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def moment(at: datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else ""
