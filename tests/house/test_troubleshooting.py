@@ -14,7 +14,7 @@ NOT_OURS = {"empty", "queued"}
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:
-    """`code = "x"` in a class, `code="x"` or `error_code="x"` in a call, `Fault(sentence, "x")`, `_say(jobdir, "x")`."""
+    """`code = "x"` in a class, `code="x"`, `error_code="x"` in a call, `Fault(sentence, "x")`, `_say(jobdir, "x")`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for line in node.body:
