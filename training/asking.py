@@ -88,6 +88,12 @@ def trainer_named(name: str) -> Trainer:
     raise BadRequest(f"There is no trainer '{name}'", hint=nearest(name, TRAINERS), field="trainer")
 
 
+def turned_off(config: ProjectConfig) -> bool:
+    """Whether the project file says `enabled: false`; a file that says nothing of it can be trained on."""
+    section = config.model_training
+    return "enabled" in section.model_fields_set and not section.enabled
+
+
 def places(config: ProjectConfig) -> list[Place]:
     """Every place where a run of this project can run, the default first."""
     names = list(backends.names(config))

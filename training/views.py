@@ -132,13 +132,13 @@ def index(request: HttpRequest) -> HttpResponse:
 
 def index_page(request: HttpRequest, form: StartForm | None = None, status: int = 200) -> HttpResponse:
     """The page; a project file with errors is shown instead of the form, and the runs all the same."""
-    shown = context(request, title=_("Training"), **now_context(), **runs_context(request))
+    shown = context(request, title=_("Training"), **(now_context() | runs_context(request)))
     try:
         project_config = config.current().config
     except ConfigError as error:
         shown |= {"config_error": error, "problems": problem_lines(error)}
     else:
-        shown |= {"project": project_config, "enabled": project_config.model_training.enabled}
+        shown |= {"project": project_config, "off": asking.turned_off(project_config)}
         shown |= form_context(project_config, form)
     return render(request, "training/index.html", shown, status=status)
 
@@ -161,7 +161,7 @@ def now_context() -> dict[str, Any]:
     newest = Run.objects.values_list("pk", "status").first()
     current = seen.run
     mark = [seen.state, current.pk if current else "", seen.n_queued, *(newest or ("", ""))]
-    return {"now": seen, "current": current, "mark": "/".join(map(str, mark)), "labels": labels(), "at": timezone.now()}
+    return {"now": seen, "current": current, "mark": "/".join(map(str, mark)), "at": timezone.now(), "labels": labels()}
 
 
 def labels() -> dict[str, str]:
@@ -174,7 +174,7 @@ def labels() -> dict[str, str]:
 
 def runs_context(request: HttpRequest) -> dict[str, Any]:
     page = Paginator(Run.objects.all(), RUNS_ON_A_PAGE).get_page(request.GET.get("page"))
-    return {"page": page}
+    return {"page": page, "at": timezone.now(), "labels": labels()}
 
 
 @staff("view_run")
@@ -196,7 +196,7 @@ def context_light(request: HttpRequest, **more: Any) -> dict[str, Any]:
 @staff("view_run")
 @require_GET
 def runs_fragment(request: HttpRequest) -> HttpResponse:
-    return render(request, "training/_runs.html", context_light(request, labels=labels(), **runs_context(request)))
+    return render(request, "training/_runs.html", context_light(request, **runs_context(request)))
 
 
 # --- starting a run ---
@@ -267,7 +267,7 @@ def run_of_form(request: HttpRequest, form: StartForm) -> Run | None:
     try:
         return asking.start(config.current().config, wanted, "manual", request.user.get_username())
     except BadRequest as error:
-        form.blame(control_of(error.field), error.message, error.hint)
+        form.blame(error.field, error.message, error.hint)
     except UnknownBackend as error:
         form.blame("backend", error.message, error.hint)
     except NotTrainable as error:
@@ -278,25 +278,32 @@ def run_of_form(request: HttpRequest, form: StartForm) -> Run | None:
     return None
 
 
-def control_of(field_name: str) -> str:
-    """The control of a field of the API: `params.epochs` is `param-epochs`."""
-    head, _dot, rest = field_name.partition(".")
-    return startform.PREFIX + rest if head == "params" and rest else field_name
-
-
 def wanted_of(data: Mapping[str, str], form: StartForm) -> asking.Wanted | None:
     trainer = trainers.TRAINERS.get(data.get("trainer", ""))
     if trainer is None:
         form.blame("trainer", _("Choose a trainer"))
         return None
     params, wrong = startform.read(trainer.params, data)
-    for name, message in wrong.items():
+    for name, message in {**wrong, **faults_of(trainer, params)}.items():
         form.blame(name, message)
     seed = form.seed.strip() or "0"
     if not (seed.isascii() and seed.isdigit() and int(seed[:12]) < 2**31):
         form.blame("seed", _("The seed must be a whole number from 0 to 2147483647"))
         return None
-    return None if wrong else asking.Wanted(trainer.name, form.chosen, form.backend or None, params, int(seed))
+    if any(control.error for control in form.controls):
+        return None
+    return asking.Wanted(trainer.name, form.chosen, form.backend or None, params, int(seed))
+
+
+def faults_of(trainer: trainers.Trainer, params: Mapping[str, Any]) -> dict[str, str]:
+    """What the trainer's JSON schema has against each parameter, by control."""
+    faults = {}
+    for name, value in params.items():
+        try:
+            trainers.check_params(trainer, {name: value})
+        except ValueError as error:
+            faults[startform.PREFIX + name] = str(error)
+    return faults
 
 
 def to_run(request: HttpRequest, run_id: str) -> HttpResponse:

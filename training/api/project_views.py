@@ -39,7 +39,7 @@ class Status(PeopleView):
                 "n_queued": seen.n_queued,
                 "supervisor": supervisor(seen),
                 "backend": settings.backend or "local",
-                "enabled": settings.enabled,
+                "enabled": not asking.turned_off(self.project_config),
             }
         )
 

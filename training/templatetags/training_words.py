@@ -179,7 +179,7 @@ def facts(run: Run, label: str) -> list[tuple[str, str]]:
         (_("Parameters"), params or _("the trainer's own defaults")),
         (_("Seed"), str(run.seed)),
         (_("Asked"), moment(run.created_at)),
-        (_("By"), f"{run.requested_by or NOTHING} ({run.source})"),
+        (_("By"), f"{run.requested_by} ({run.source})" if run.requested_by else run.source),
         (_("Started"), moment(run.started_at)),
         (_("Ended"), moment(run.finished_at)),
         (_("Stop asked"), f"{moment(run.stop_asked_at)}, {stop_words(run)}" if run.stop_asked_at else ""),

@@ -1,0 +1,100 @@
+"""A real browser on a served site, and runs to look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from training.models import Run, SupervisorLease
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, driven by playwright."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        _missing(f"no Chromium at {CHROMIUM}: apt-get install -y chromium")
+    # playwright's own loop runs in this thread, and Django takes it for asynchronous code.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
+
+
+def _missing(what: str) -> None:
+    if os.environ.get("POTATO_REQUIRE_SERVICES") == "1":
+        pytest.fail(f"{what}, and POTATO_REQUIRE_SERVICES=1 promises that it is here")
+    pytest.skip(what)
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    return User.objects.create_superuser("owner")
+
+
+@pytest.fixture
+def browse(chromium: Any, transactional_db: None, live_server: Any, project_file: Path, owner: User) -> Iterator[Any]:
+    """`browse()` opens a page, logged in as the owner; what it says on its console or asks elsewhere is a failure."""
+    contexts, wrong = [], []
+
+    def open_page(width: int = 1280, height: int = 900, **options: Any) -> Any:
+        client = Client()
+        client.force_login(owner)
+        context = chromium.new_context(
+            base_url=live_server.url, viewport={"width": width, "height": height}, **options
+        )
+        contexts.append(context)
+        context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url}])
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: wrong.append(f"script: {error}"))
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda sent: None if sent.url.startswith(live_server.url) else wrong.append(sent.url))
+        return page
+
+    open_page.wrong = wrong  # type: ignore[attr-defined]
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+@pytest.fixture
+def make_run(db: None) -> Callable[..., Run]:
+    """A row of the registry as another part of the site would leave it."""
+
+    def make(run_id: str = "20260301T120000-aaaaaa", **columns: Any) -> Run:
+        defaults: dict[str, Any] = {
+            "trainer": "sklearn-text",
+            "backend": "local",
+            "schemas": ["sentiment"],
+            "created_at": NOON,
+        }
+        if columns.get("status") in ("success", "error", "cancelled"):
+            defaults |= {"started_at": NOON, "finished_at": NOON + timedelta(seconds=95)}
+        if columns.get("status") == "running":
+            defaults |= {"started_at": timezone.now()}
+        return Run.objects.create(id=run_id, **{**defaults, **columns})
+
+    return make
+
+
+@pytest.fixture
+def supervised(db: None) -> SupervisorLease:
+    """A supervisor's lease that holds for as long as the test runs."""
+    far = timezone.now() + timedelta(days=1)
+    return SupervisorLease.objects.create(holder="here", taken_at=far, renewed_at=far)
