@@ -9,6 +9,10 @@ from django.utils.translation import gettext_lazy as _
 from training.states import ENDS, STATES
 
 
+# The outcome of a prediction whose confidence was no number from 0 to 1: it passes no gate.
+UNFIT_CONFIDENCE = "unfit_confidence"
+
+
 class Run(models.Model):
     """One training asked for once, from request to verdict.
 
@@ -153,11 +157,15 @@ class RunItem(models.Model):
         ]
 
 
+UNFIT_CONFIDENCE = "unfit_confidence"
+
+
 class Prediction(models.Model):
     """What one run says of one item in one schema, and what became of it.
 
     `outcome` is empty until write-back has judged it; then `published`, `retracted`, `superseded`, or the gate that
-    kept it back: `train_split`, `schema_not_enabled`, `rejected`, `low_confidence`, `missing_item`.
+    kept it back: `train_split`, `schema_not_enabled`, `rejected`, `low_confidence`, `missing_item`. A prediction whose
+    confidence is no number from 0 to 1 waits as `unfit_confidence`: it can pass no gate, one without any can.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -1,0 +1,106 @@
+"""After the worker: predictions and scores into the database; after the end: write-back, export, retention."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from django import db
+from django.utils import timezone
+
+from training import bundle, intake, runs, scoring, writeback
+from training.errors import TrainingError
+from training.models import Prediction, Run
+from training.project import Project
+from training.states import SUCCESS
+from training.supervisor.errand import Abandoned, Check
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+
+logger = logging.getLogger("training.supervisor")
+
+PORTION = 500  # ids that one query names
+
+
+def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | None, check: Check) -> None:
+    """Put what a finished worker left into the database: predictions once, then the scores on held-out items.
+
+    Raises PredictionsUnreadable, TooLarge, RunIsOver (somebody ended the run meanwhile), OSError or Abandoned.
+    """
+    runs.step(run.id, "storing the predictions")
+    runs.record(run.id, phase="evaluating")
+    if predictions is not None:
+        most_mb = config.model_training.max_predictions_mb
+        intake.take_predictions(run.id, predictions, timezone.now(), limit_mb=most_mb, check=check)
+    check()
+    runs.record(run.id, scores=held_out_scores(run.id, directory / "bundle", check))
+
+
+def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:
+    """Schema -> scores on the items of the test split, by what is in the database."""
+    manifest = bundle.read(directory).manifest
+    scores = {}
+    for schema in manifest["schemas"]:
+        name = schema["name"]
+        truths = {
+            row["instance_id"]: row["targets"][name]
+            for row in bundle.iter_rows(directory, "test")
+            if name in row["targets"]
+        }
+        check()
+        predicted = _predictions(run_id, name, truths)
+        scores[name] = scoring.score(schema, truths, predicted)
+    return scores
+
+
+def _predictions(run_id: str, schema: str, ids: Iterable[str]) -> dict[str, Any]:
+    """Item id -> (label, confidence, scores) of those items; asked for by id, as a worker may mistake the split."""
+    rows = Prediction.objects.filter(run_id=run_id, schema=schema)
+    found = {}
+    wanted = iter(ids)
+    while portion := list(islice(wanted, PORTION)):
+        columns = rows.filter(instance_id__in=portion).values_list("instance_id", "label", "confidence", "scores")
+        found.update({instance_id: rest for instance_id, *rest in columns})
+    return found
+
+
+def settle(config: ProjectConfig, run: Run, check: Check) -> None:
+    """Do what follows a run's end, and note that it was done; all of it may be done again.
+
+    Only errors of the database get out (it is tried again) and Abandoned; anything else is a line of the run's log.
+    """
+    if run.status == SUCCESS:
+        _said(run, "Write-back", lambda: write_back(config, run))
+    else:
+        runs.forget_predictions(run.id)
+    check()
+    _said(run, "Retention", lambda: writeback.prune(config, timezone.now()))
+    runs.record(run.id, settled_at=timezone.now())
+
+
+def write_back(config: ProjectConfig, run: Run) -> None:
+    """Publish what passes the gates, and write the file of prelabels anew."""
+    project = Project(config)
+    if run.writeback is None:
+        runs.step(run.id, "writing back")
+        writeback.publish(run.id, config, lambda: (item.id for item in project.items()), timezone.now())
+    writeback.export(config, project.items(), config.training / "prelabels.jsonl")
+
+
+def _said(run: Run, what: str, work: Callable[[], object]) -> None:
+    """Do the work; where it fails, say so in the run's log and go on."""
+    try:
+        work()
+    except (Abandoned, db.Error):
+        raise
+    except TrainingError as error:
+        runs.step(run.id, f"{what} failed: {error.message}", level="error")
+    except OSError as error:
+        runs.step(run.id, f"{what} failed: {error.filename}: {error.strerror}", level="error")
+    except Exception as error:
+        logger.exception("%s of run %s failed", what, run.id)
+        runs.step(run.id, f"{what} failed: {type(error).__name__}: {error}", level="error")
