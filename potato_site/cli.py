@@ -102,7 +102,7 @@ def _version() -> int:
 def _caller(name: str, entry: Entry) -> Callable[[list[str]], object]:
     module, _, function = entry.target.partition(":")
     if function:
-        return getattr(import_module(module), function)  # type: ignore[no-any-return]
+        return getattr(import_module(module), function)
     return lambda rest: run_django_command(entry.target, name, rest)
 
 

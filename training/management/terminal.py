@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand
@@ -25,8 +24,8 @@ class TrainingCommand(BaseCommand):
     `potato training check ...`.
     """
 
-    requires_system_checks: Sequence[str] = ()
-    suppressed_base_arguments = frozenset(
+    requires_system_checks = ()
+    suppressed_base_arguments = set(
         ("--version", "-v", "--verbosity", "--settings", "--pythonpath", "--traceback", "--no-color", "--force-color")
     )
 
