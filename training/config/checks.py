@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from training.config import known, machine, sbatch_time, schemes
-from training.config.document import Document, Key, short
+from training.config.document import SPOKEN, Document, Key, short
 from training.config.findings import Findings, did_you_mean, nearest, there_are
 from training.config.schema import fault_of_name
 
@@ -85,9 +85,7 @@ def _backends(document: Document, findings: Findings) -> None:
     for name in backends if isinstance(backends, dict) else ():
         place = document.place((*key, name))
         if place and place.key_kind != "str":
-            predicate = (
-                f"is a backend whose name is no text to YAML, which reads {short(name) or 'it'} as {place.key_kind}"
-            )
+            predicate = f"is a backend whose name is no text to YAML but {SPOKEN[place.key_kind]}"
             findings.error("backend_name", (*key, name), predicate, f'Write "{short(name)}": or take another name')
         elif fault_of_name(_nfc(name)):
             findings.error("backend_name", (*key, name), fault_of_name(_nfc(name)))

@@ -29,6 +29,16 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff
 TAG = "tag:yaml.org,2002:"
 SCALARS = {TAG + name: name for name in ("str", "int", "float", "bool", "null", "timestamp")}
 
+# What YAML reads a scalar as, in words.
+SPOKEN = {
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+    "timestamp": "a date",
+}
+
 
 class Unreadable(Exception):
     """The file cannot be read as one YAML mapping; carries the one problem."""
@@ -128,17 +138,18 @@ def _text(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    if path.is_dir():
-        hint = "Name the YAML file in it"
-        raise Unreadable(Problem("config.folder", f"{path} is a folder, not a project file", hint=hint))
+    shown = short(str(path), 300)
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        hint = "Name the YAML file in it"
+        raise Unreadable(Problem("config.folder", f"{shown} is a folder, not a project file", hint=hint)) from None
     except FileNotFoundError:
-        raise Unreadable(Problem("config.missing_file", f"{path} is not there")) from None
+        raise Unreadable(Problem("config.missing_file", f"{shown} is not there")) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise Unreadable(Problem("config.unreadable", f"{path} cannot be read: {reason}")) from None
+        raise Unreadable(Problem("config.unreadable", f"{shown} cannot be read: {reason}")) from None
     if len(raw) > MAX_BYTES:
         raise Unreadable(Problem("config.too_large", f"The file is larger than {MAX_BYTES // 1_000_000} MB"))
     return raw
@@ -147,14 +158,21 @@ def _bytes(path: Path) -> bytes:
 def _syntax_problem(error: yaml.MarkedYAMLError, text: str) -> Problem:
     mark = error.problem_mark or error.context_mark
     what = " ".join(part for part in (error.problem, error.context) if part)
-    line = mark.line + 1 if mark else None
-    shown = text.split("\n")[mark.line] if mark and mark.line < text.count("\n") + 1 else ""
-    hint = (
-        "Indent with spaces; YAML allows no tabs there" if shown[: len(shown) - len(shown.lstrip())].count("\t") else ""
+    lines = text.rstrip("\n").split("\n")
+    if mark is None or mark.line >= len(lines):
+        hint = "A bracket or a quote that is opened above is not closed" if mark else ""
+        return Problem("config.yaml", f"The file is not valid YAML: {what}", line=len(lines), hint=hint)
+    return Problem(
+        "config.yaml", f"The file is not valid YAML: {what}", line=mark.line + 1, hint=_likely(lines[mark.line])
     )
-    if not hint and shown.count(": ") > 1:
-        hint = "A text that holds a colon and a space needs quotes around it"
-    return Problem("config.yaml", f"The file is not valid YAML: {what}", line=line, hint=hint)
+
+
+def _likely(line: str) -> str:
+    """What is most often wrong with such a line."""
+    indent = line[: len(line) - len(line.lstrip())]
+    if "\t" in indent or ":\t" in line:
+        return "Use spaces there; YAML takes no tabs"
+    return "A text that holds a colon and a space needs quotes around it" if line.count(": ") > 1 else ""
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -296,8 +314,12 @@ class _Builder:
         except (ValueError, OverflowError, ArithmeticError, LookupError, ConstructorError, AttributeError):
             value = None
         if (value is None and node.tag != TAG + "null") or (isinstance(value, int) and value.bit_length() > MAX_BITS):
-            said = SCALARS[node.tag].replace("timestamp", "date").replace("int", "number").replace("float", "number")
-            self.problem("config.yaml_value", key, f"looks like a {said} but is none: {short(node.value)}", _line(node))
+            self.problem(
+                "config.yaml_value",
+                key,
+                f"looks like {SPOKEN[SCALARS[node.tag]]} but is not: {short(node.value)}",
+                _line(node),
+            )
             return node.value
         return value
 

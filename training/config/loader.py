@@ -13,7 +13,7 @@ from training.config.document import Document, Unreadable, absolute, read_docume
 from training.config.findings import Findings
 from training.config.problems import Problem, count, lines
 from training.config.schema import ProjectConfig
-from training.config.sentences import tell
+from training.config.sentences import tell, tell_nulls
 from training.errors import ConfigError
 
 
@@ -56,6 +56,7 @@ def examine(path: str | os.PathLike[str]) -> Examination:
     spelling.respell(document, findings)
     checks.check(document, file, findings)
     config = _validate(document, file, findings)
+    tell_nulls(document, findings)
     if findings.errors:
         config = None
     return Examination(file, config, findings.errors, findings.warnings, document)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from training.config.document import Document, Key, Place, short
@@ -151,13 +152,24 @@ def _unknown_type(key: Key, document: Document, findings: Findings) -> None:
     findings.error("unknown_type", (*key, "type"), f"must be {_or(types)}, not {shown}", hint)
 
 
+def tell_nulls(document: Document, findings: Findings) -> None:
+    """Under `model_training` a key without a value is an error: `identity_file: ~` does not mean a default."""
+    for key, place in document.places.items():
+        if key[0] == "model_training" and place.kind == "null" and key[1:3] != ("auto_retrain", "params"):
+            _null(key, document, findings)
+
+
 def _null(key: Key, document: Document, findings: Findings) -> None:
     place = document.place(key)
     spelled = place.text if place else ""
     predicate = f"has no value: YAML reads {spelled} as nothing" if spelled else "has no value"
     example = _example(key, document)
-    hint = "Leave the key out for its default" + (f", or write e.g. {key[-1]}: {example}" if example else "")
-    findings.error("no_value", key, predicate, hint)
+    field = _field(key, document)
+    ways = [] if field is None or field.is_required() else ["leave the key out for its default"]
+    ways += [f"write e.g. {key[-1]}: {example}"] if example else []
+    ways += [f"give it a type, {_or(list(BACKEND_TYPES))}"] if key[:2] == BACKENDS and len(key) == 3 else []
+    hint = ", or ".join(ways)
+    findings.error("no_value", key, predicate, hint[:1].upper() + hint[1:])
 
 
 def _is_null(key: Key, document: Document) -> bool:
@@ -224,8 +236,7 @@ def _is_secret(key: Key) -> bool:
 
 def _example(key: Key, document: Document) -> str:
     """The declared example of the key, as YAML; "" where there is none."""
-    model = model_at(key[:-1], document)
-    field = model.model_fields.get(str(key[-1])) if model else None
+    field = _field(key, document)
     example = field.examples[0] if field and field.examples else None
     if isinstance(example, list):
         return "[" + ", ".join(f'"{item}"' for item in example) + "]"
@@ -234,6 +245,11 @@ def _example(key: Key, document: Document) -> str:
     if example is None:
         return ""
     return f'"{example}"' if str(example).isdigit() or str(example)[0] == "~" or ":" in str(example) else str(example)
+
+
+def _field(key: Key, document: Document) -> FieldInfo | None:
+    model = model_at(key[:-1], document)
+    return model.model_fields.get(str(key[-1])) if model else None
 
 
 def model_at(key: Key, document: Document) -> type[BaseModel] | None:

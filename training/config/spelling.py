@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from training.config.document import Document, Key, Place, short
+from training.config.document import SPOKEN, Document, Key, Place, short
 from training.config.findings import Findings
 from training.config.schema import DataFile, ItemProperties, PreAnnotation, ProjectConfig, Scheme
 
@@ -26,7 +26,6 @@ NESTED: list[tuple[str, type[BaseModel]]] = [
     ("annotation_schemes", Scheme),
     ("data_files", DataFile),
 ]
-SPOKEN = {"int": "a number", "float": "a number", "timestamp": "a date", "null": "nothing"}
 
 
 def respell(document: Document, findings: Findings) -> None:
@@ -113,7 +112,7 @@ def _label(document: Document, key: Key, findings: Findings, guessed: list[tuple
         findings.error("label_form", key, "is no label: a label is a text, or a mapping with a name", hint)
         return None
     if place.text.strip():
-        said = ("true" if value else "false") if isinstance(value, bool) else SPOKEN.get(place.kind, place.kind)
+        said = ("true" if value else "false") if isinstance(value, bool) else SPOKEN[place.kind or "str"]
         guessed.append((place.text, said))
     return place.text.strip()
 
