@@ -36,6 +36,7 @@ class Place:
     """A copy of the example and the environment in which commands work on it."""
 
     def __init__(self, folder: Path, database_url: str | None) -> None:
+        self.root = ROOT
         self.folder = folder
         self.config = folder / "config.yaml"
         self.env = {

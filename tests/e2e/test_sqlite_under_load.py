@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from larger import enlarge
 
 N_ITEMS = 50_000
 
@@ -29,16 +29,6 @@ while sys.stdin not in __import__("select").select([sys.stdin], [], [], 0.01)[0]
     n += 1
 print(n)
 """
-
-
-def enlarge(place: Any) -> None:
-    """Add items that nobody annotated, so that the run predicts more than 50,000."""
-    file = place.folder / "data" / "reviews.json"
-    items = json.loads(file.read_text(encoding="utf-8"))
-    words = sorted({word for item in items for word in item["text"].split()})
-    chance = random.Random(1)
-    items += [{"id": f"more-{n}", "text": " ".join(chance.choices(words, k=6))} for n in range(N_ITEMS)]
-    file.write_text(json.dumps(items), encoding="utf-8")
 
 
 class Clients:
@@ -87,7 +77,7 @@ class Clients:
 
 @pytest.mark.skipif(os.environ.get("DATABASE_URL", "").startswith("postgres"), reason="this is about SQLite's locks")
 def test_nobody_sees_a_locked_database(place: Any) -> None:
-    enlarge(place)
+    enlarge(place.folder / "data" / "reviews.json", N_ITEMS)
     site = place.serve("--workers", "4")
     status, run = site.api("POST", "/runs", {"trainer": "sklearn-text", "schemas": ["sentiment"]})
     assert status == 201, run
