@@ -102,7 +102,7 @@ def _references(document: Document, findings: Findings) -> None:
     auto = document.at("model_training", "auto_retrain")
     for name in ("trainer", "schemas"):
         if isinstance(auto, dict) and auto.get("enabled") is True and auto.get(name) in (None, []):
-            predicate = "is missing; auto_retrain.enabled needs it"
+            predicate = "is missing or empty; auto_retrain.enabled needs it"
             findings.error("missing_key", ("model_training", "auto_retrain", name), predicate)
 
 

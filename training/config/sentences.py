@@ -182,7 +182,7 @@ def _spelling(kind: str, key: Key, document: Document) -> str:
     value, place = document.at(*key), document.place(key)
     example = _example(key, document)
     if not place or _is_secret(key):
-        return ""
+        return "Put it in quotes" if place and kind == "string_type" and place.kind else ""
     name = key[-1] if isinstance(key[-1], str) else ""
     label = f"{name}: " if name else ""
     if kind == "string_type" and place.kind not in ("", "str"):
@@ -213,7 +213,7 @@ def _shown(key: Key, document: Document) -> str:
     """What stands at `key`, for a sentence."""
     place, value = document.place(key), document.at(*key)
     if _is_secret(key):
-        return "what stands there"
+        return "another kind of value"
     if value is None:
         return "nothing"
     if isinstance(value, list):
