@@ -9,10 +9,6 @@ from django.utils.translation import gettext_lazy as _
 from training.states import ENDS, STATES
 
 
-# The outcome of a prediction whose confidence was no number from 0 to 1: it passes no gate.
-UNFIT_CONFIDENCE = "unfit_confidence"
-
-
 class Run(models.Model):
     """One training asked for once, from request to verdict.
 

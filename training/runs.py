@@ -271,6 +271,11 @@ def take_up(run: Run, now: datetime) -> None:
     run.taken_up += 1
 
 
+def settled(run: Run, now: datetime) -> None:
+    """Note that all that follows the end was done, unless the run was retracted since `run` was read."""
+    Run.objects.filter(pk=run.id, retracted_at=run.retracted_at).update(settled_at=now)
+
+
 def forget_items(run_id: str) -> None:
     """Remove a run's ledger of items, in portions that let others write in between."""
     _delete(RunItem.objects.filter(run_id=run_id))

@@ -111,6 +111,7 @@ def assert_succeeded_once(stage: Stage, run: Run) -> None:
     assert kept.bundle_digest == bundle.read(stage.directory(run) / "bundle").digest
     assert kept.metric_points.count() == 1
     assert kept.scores["sentiment"]
+    assert kept.step == f"finished: {held_out} of {held_out} predictions are prelabels now"
     assert kept.writeback and kept.writeback["n_written"] == held_out
     assert Prediction.objects.filter(run=run, outcome="published").count() == held_out
     assert kept.settled_at is not None
@@ -669,7 +670,7 @@ def test_a_mistake_of_ours_ends_the_run_and_not_the_supervisor(
 def test_what_fails_after_the_end_is_a_line_of_the_log_and_is_not_tried_for_ever(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "prelabels.jsonl")
 
     monkeypatch.setattr(writeback, name, full)
@@ -677,6 +678,33 @@ def test_what_fails_after_the_end_is_a_line_of_the_log_and_is_not_tried_for_ever
     stage.settle()
     assert now_of(run).status == SUCCESS
     assert any("prelabels.jsonl: No space left on device" in line for line in lines(run, "error"))
+
+
+def test_a_retracted_run_has_the_file_of_prelabels_written_anew(stage: Stage) -> None:
+    run = stage.ask()
+    stage.settle()
+    file = stage.project.training / "prelabels.jsonl"
+    assert b"positive" in file.read_bytes()
+    writeback.retract(run.id, "ana", stage.now)
+    assert now_of(run).settled_at is None
+    stage.settle()
+    assert b'"positive"' not in file.read_bytes()
+
+
+def test_a_run_that_is_retracted_while_the_file_is_written_has_it_written_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = writeback.export
+    run = stage.ask()
+
+    def export_and_retract(*arguments: Any) -> Any:
+        written = real(*arguments)
+        writeback.retract(run.id, "ana", stage.now)
+        return written
+
+    monkeypatch.setattr(writeback, "export", export_and_retract)
+    stage.settle()
+    assert b'"positive"' not in (stage.project.training / "prelabels.jsonl").read_bytes()
 
 
 # Long work beside the loop.

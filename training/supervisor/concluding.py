@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("training.supervisor")
 
+WRITING_BACK = "writing back"
 PORTION = 500  # ids that one query names
 
 
@@ -71,24 +72,28 @@ def _predictions(run_id: str, schema: str, ids: Iterable[str]) -> dict[str, Any]
 def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     """Do what follows a run's end, and note that it was done; all of it may be done again.
 
-    Only errors of the database get out (it is tried again) and Abandoned; anything else is a line of the run's log.
+    A run that was retracted comes here once more, for the file of prelabels. Only errors of the database get out (it
+    is tried again) and Abandoned; anything else is a line of the run's log.
     """
     if run.status == SUCCESS:
-        _said(run, "Write-back", lambda: write_back(config, run))
+        _said(run, "Write-back", lambda: write_back(config, run, check))
     else:
         runs.forget_predictions(run.id)
     check()
-    _said(run, "Retention", lambda: writeback.prune(config, timezone.now()))
-    runs.record(run.id, settled_at=timezone.now())
+    _said(run, "Retention", lambda: writeback.prune(config, timezone.now(), check=check))
+    runs.settled(run, timezone.now())
 
 
-def write_back(config: ProjectConfig, run: Run) -> None:
+def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
     """Publish what passes the gates, and write the file of prelabels anew."""
-    project = Project(config)
     if run.writeback is None:
-        runs.step(run.id, "writing back")
-        writeback.publish(run.id, config, lambda: (item.id for item in project.items()), timezone.now())
-    writeback.export(config, project.items(), config.training / "prelabels.jsonl")
+        runs.step(run.id, WRITING_BACK)
+        writeback.publish(run.id, config, Project(config).item_ids, timezone.now(), check=check)
+    writeback.export(config)
+    run.refresh_from_db(fields=["writeback", "step"])
+    if run.step == WRITING_BACK and run.writeback:
+        n_read, n_written = run.writeback["n_read"], run.writeback["n_written"]
+        runs.step(run.id, f"finished: {n_written} of {n_read} predictions are prelabels now")
 
 
 def _said(run: Run, what: str, work: Callable[[], object]) -> None:
