@@ -1,0 +1,274 @@
+"""The gates between a run's predictions and its prelabels, as set-based SQL in short turns; and taking them back.
+
+A prediction is judged once. It becomes `published`, or gets the name of the first gate that keeps it back, in the
+order of _gates(). One prelabel at most is live for an item and schema: a newly published one makes the older one
+`superseded`, and retracting the newer one does not bring it back.
+Nothing here reads or writes an annotator's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
+from django.db.models import Count, Max, Min
+
+from training import bulk
+from training.errors import BadRequest, UnknownRun
+from training.models import UNFIT_CONFIDENCE, Prediction, Run, RunItem
+from training.project import Project
+from training.states import ENDS, SUCCESS
+from training.writeback.forms import not_shown
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+
+Ids = Iterable[str] | Callable[[], Iterable[str]]
+
+# The names of outcomes are written into the SQL and not sent as parameters: the partial indexes are found only so.
+
+JUDGE = """
+    UPDATE training_prediction SET outcome = CASE {cases} END
+    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome IN ('', 'unfit_confidence') AND ({any_gate})
+"""
+SUPERSEDE = """
+    UPDATE training_prediction SET outcome = 'superseded' WHERE id IN (
+        SELECT old.id FROM training_prediction AS new CROSS JOIN training_prediction AS old
+        WHERE new.run_id = %s AND new.id BETWEEN %s AND %s AND new.outcome = ''
+            AND old.schema = new.schema AND old.instance_id = new.instance_id
+            AND old.outcome = 'published' AND old.run_id <> new.run_id
+    )
+"""
+LET_THROUGH = """
+    UPDATE training_prediction SET outcome = %s
+    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome = ''
+"""
+TAKE_DOWN = """
+    UPDATE training_prediction SET outcome = 'train_split'
+    WHERE outcome = 'published' AND schema IN ({schemas}) AND instance_id IN (
+        SELECT instance_id FROM training_runitem WHERE run_id = %s AND id BETWEEN %s AND %s AND split = 'train'
+    )
+"""
+REMEMBER = "INSERT INTO training_present SELECT given.value FROM {given} WHERE true ON CONFLICT DO NOTHING"
+RETRACT = """
+    UPDATE training_prediction SET outcome = 'retracted'
+    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome = 'published'
+"""
+
+
+def publish(
+    run_id: str,
+    config: ProjectConfig,
+    item_ids: Ids,
+    now: datetime,
+    check: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Judge every prediction of a successful run that has not been judged; returns the report, also in Run.writeback.
+
+    `item_ids` are the ids that the project still has. May be done again: a publishing that was killed goes on where
+    it was, one that was finished changes nothing. Where the run is retracted meanwhile, it ends retracted. `check` is
+    called between two transactions and may raise. Raises UnknownRun, and BadRequest for a run without success.
+
+    The report: `n_read`, `n_written`, `n_retracted`, `n_superseded` (of this run's, by a later one), one
+    `n_skipped_<gate>` for each gate, `n_replaced` and `n_taken_down` (older prelabels that made room or that the run
+    was fitted on; of this pass alone, where an earlier one was killed), `at`, and `notes`, sentences.
+    """
+    run = _successful(run_id)
+    publication = _Publication(run, config, check)
+    publication.take_down()
+    # Reading the items of a large project takes long; no gate asks for them where no schema is enabled.
+    present = _Present(item_ids() if callable(item_ids) else item_ids) if publication.enabled else nullcontext()
+    with present:
+        publication.judge()
+    return _report(publication, config, now)
+
+
+def _successful(run_id: str) -> Run:
+    run = Run.objects.filter(pk=run_id).first()
+    if run is None:
+        raise UnknownRun(f"There is no run {bulk.cut(run_id, 100)}")
+    if run.status != SUCCESS:
+        raise BadRequest(f"Run {run_id} is {run.status}; only a successful run's predictions are written back")
+    return run
+
+
+class _Publication:
+    """One pass over the predictions of a run."""
+
+    def __init__(self, run: Run, config: ProjectConfig, check: Callable[[], None]) -> None:
+        self.run = run
+        self.check = check
+        self.min_confidence = config.model_training.writeback.min_confidence
+        wanted = set(config.model_training.writeback.schemas)
+        self.enabled = [bulk.key(schema, 200) for schema in run.schemas if schema in wanted]
+        self.n_replaced = self.n_taken_down = 0
+
+    def take_down(self) -> None:
+        """Older prelabels on items that this run was fitted on: it has learnt from an answer given beside them."""
+        live = list(
+            Prediction.objects.filter(outcome="published").order_by().values_list("schema", flat=True).distinct()
+        )
+        if not live:
+            return
+        statement = TAKE_DOWN.format(schemas=", ".join(["%s"] * len(live)))
+        for cursor, first, last in self._turns(RunItem):
+            cursor.execute(statement, [*live, self.run.pk, first, last])
+            self.n_taken_down += cursor.rowcount
+
+    def judge(self) -> None:
+        gates = self._gates()
+        cases = " ".join(f"WHEN {condition} THEN '{outcome}'" for outcome, condition, _ in gates)
+        statement = JUDGE.format(cases=cases, any_gate=" OR ".join(f"({condition})" for _, condition, _ in gates))
+        values: list[Any] = [value for _, _, parameters in gates for value in parameters]
+        for cursor, first, last in self._turns(Prediction):
+            outcome = self._outcome_of_passing()
+            here: list[Any] = [self.run.pk, first, last]
+            cursor.execute(statement, [*values, *here, *values])
+            if outcome == "published":
+                cursor.execute(SUPERSEDE, here)
+                self.n_replaced += cursor.rowcount
+            cursor.execute(LET_THROUGH, [outcome, *here])
+
+    def _gates(self) -> list[tuple[str, str, Sequence[Any]]]:
+        """(outcome, condition, its parameters) in the order of POTATO-FORMATS 6.8."""
+        names = ", ".join(["%s"] * len(self.enabled))
+        gates: list[tuple[str, str, Sequence[Any]]] = [
+            ("train_split", _FITTED, ()),
+            ("schema_not_enabled", f"schema NOT IN ({names})" if self.enabled else "id IS NOT NULL", self.enabled),
+            ("rejected", _REJECTED, ()),
+            ("low_confidence", f"outcome = '{UNFIT_CONFIDENCE}' OR confidence < %s", [self.min_confidence]),
+        ]
+        if self.enabled:
+            gates.append(("missing_item", _MISSING, ()))
+        later = self._later_runs()
+        if later:
+            gates.append(("superseded", _LATER.format(runs=", ".join(["%s"] * len(later))), later))
+        return gates
+
+    def _later_runs(self) -> list[str]:
+        """Runs that started after this one: what they have published is newer, whoever is written back first."""
+        if self.run.started_at is None:
+            return []
+        return list(Run.objects.filter(started_at__gt=self.run.started_at, status=SUCCESS).values_list("pk", flat=True))
+
+    def _outcome_of_passing(self) -> str:
+        """Asked in each turn, with the run's row held: a retraction comes before the turn, or after it."""
+        held = Run.objects.select_for_update(no_key=True).filter(pk=self.run.pk)
+        retracted_at = held.values_list("retracted_at", flat=True).get()
+        return "retracted" if retracted_at else "published"
+
+    def _turns(self, model: type[Prediction] | type[RunItem]) -> Iterator[tuple[CursorWrapper, int, int]]:
+        return _turns(self.run.pk, model, self.check)
+
+
+_FITTED = """EXISTS (
+    SELECT 1 FROM training_runitem AS item
+    WHERE item.split = 'train' AND item.instance_id = training_prediction.instance_id)"""
+_REJECTED = """EXISTS (
+    SELECT 1 FROM training_verdict AS said WHERE said.verdict = 'reject'
+    AND said.schema = training_prediction.schema AND said.instance_id = training_prediction.instance_id)"""
+_MISSING = """NOT EXISTS (
+    SELECT 1 FROM training_present AS present WHERE present.instance_id = training_prediction.instance_id)"""
+_LATER = """EXISTS (
+    SELECT 1 FROM training_prediction AS newer WHERE newer.outcome = 'published' AND newer.run_id IN ({runs})
+    AND newer.schema = training_prediction.schema AND newer.instance_id = training_prediction.instance_id)"""
+
+
+def _turns(
+    run_id: str, model: type[Prediction] | type[RunItem], check: Callable[[], None] = lambda: None
+) -> Iterator[tuple[CursorWrapper, int, int]]:
+    """For each stretch of ids in which a run has rows: a transaction's cursor, the first id and the last."""
+    ends = model.objects.filter(run_id=run_id).aggregate(first=Min("id"), last=Max("id"))
+    if ends["first"] is None:
+        return
+    turns = bulk.Turns()
+    for first in range(ends["first"], ends["last"] + 1, bulk.ROWS):
+        check()
+        with turns.turn() as cursor:
+            yield cursor, first, first + bulk.ROWS - 1
+
+
+class _Present:
+    """The ids that the project has, as a temporary table `training_present` of this connection."""
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = ids
+
+    def __enter__(self) -> None:
+        statement = REMEMBER.format(given=bulk.given())
+        with connection.cursor() as cursor:
+            cursor.execute("CREATE TEMPORARY TABLE IF NOT EXISTS training_present (instance_id text PRIMARY KEY)")
+            cursor.execute("DELETE FROM training_present")
+            for ids in bulk.portions(map(bulk.key, self.ids)):
+                cursor.execute(statement, [bulk.texts(ids)])
+
+    def __exit__(self, *error: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS training_present")
+
+
+def _report(publication: _Publication, config: ProjectConfig, now: datetime) -> dict[str, Any]:
+    run = publication.run
+    counted = Prediction.objects.filter(run=run).order_by().values_list("outcome").annotate(n=Count("id"))
+    outcomes = dict(counted)
+    report: dict[str, Any] = {
+        "n_read": sum(outcomes.values()),
+        "n_written": outcomes.get("published", 0),
+        "n_retracted": outcomes.get("retracted", 0),
+        "n_superseded": outcomes.get("superseded", 0),
+        **{
+            f"n_skipped_{gate}": outcomes.get(gate, 0)
+            for gate in ("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item")
+        },
+        "n_replaced": publication.n_replaced,
+        "n_taken_down": publication.n_taken_down,
+        "at": now.isoformat(),
+        "notes": _notes(run, config),
+    }
+    Run.objects.filter(pk=run.pk).update(writeback=report)
+    return report
+
+
+def _notes(run: Run, config: ProjectConfig) -> list[str]:
+    enabled = set(config.model_training.writeback.schemas) & set(run.schemas)
+    schemas = Project(config).schemas
+    reasons = (not_shown(config, schemas[name]) for name in run.schemas if name in enabled and name in schemas)
+    notes = [reason for reason in reasons if reason]
+    if enabled and not config.pre_annotation.enabled:
+        notes.append("pre_annotation.enabled is not true in the project file, so Potato shows no prelabels")
+    return notes
+
+
+def retract(run_id: str, by: str, now: datetime) -> int:
+    """Take a run's prelabels back; returns how many were live.
+
+    A publishing that goes on at the same time ends retracted too. Older prelabels that this run's replaced do not
+    come back. The file of prelabels is written anew by the supervisor, to which the run looks unsettled from here.
+    Raises UnknownRun.
+    """
+    if not Run.objects.filter(pk=run_id).exists():
+        raise UnknownRun(f"There is no run {bulk.cut(run_id, 100)}")
+    Run.objects.filter(pk=run_id, retracted_at__isnull=True).update(retracted_at=now, retracted_by=bulk.cut(by, 100))
+    n = 0
+    for cursor, first, last in _turns(run_id, Prediction):
+        cursor.execute(RETRACT, [run_id, first, last])
+        n += cursor.rowcount
+    if n:
+        _conclude_retraction(run_id)
+    return n
+
+
+def _conclude_retraction(run_id: str) -> None:
+    with transaction.atomic():
+        run = Run.objects.select_for_update(no_key=True).get(pk=run_id)
+        columns: dict[str, Any] = {}
+        if run.writeback:
+            n_retracted = Prediction.objects.filter(run=run, outcome="retracted").count()
+            columns["writeback"] = {**run.writeback, "n_written": 0, "n_retracted": n_retracted}
+        if run.status in ENDS:
+            columns["settled_at"] = None
+        Run.objects.filter(pk=run_id).update(**columns)
