@@ -352,6 +352,7 @@ def _run_aloud(jobdir: JobDir, voice: Voice, wish: Wish) -> int:
         prepare_environment(job)
         trainer = _trainer(job.trainer)
         work = Work(jobdir, job, trainer, voice, wish)
+        work.status("loading what %s needs" % trainer.name)
         _train(trainer, work)
         result = work.close()
     except Exception as error:

@@ -12,6 +12,7 @@ its own, by its kind, fitted on the rows that have its target:
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -257,9 +258,7 @@ def scores(labels: Sequence[str], row: "np.ndarray") -> Dict[str, float]:
 
 def train(work: Work) -> None:
     """Fit a head for each schema, say how it does, predict what was held out, and save what can be loaded again."""
-    # Before any work: what is not installed should be said at once.
     import sklearn
-    import skops.io  # noqa: F401
 
     data = _read(work, "train")
     heads = [_head(work, schema, data) for schema in work.schemas]
@@ -360,14 +359,21 @@ def _fit_features(work: Work, texts: List[str]) -> Any:
 
 
 def make_features(params: Mapping[str, Any]) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    """The vectorizers of the run's parameters, side by side, not fitted."""
     from sklearn.pipeline import FeatureUnion
 
-    common = {"min_df": params["min_df"], "max_features": params["max_features"], "sublinear_tf": True}
-    words = TfidfVectorizer(ngram_range=(1, params["ngram_max"]), token_pattern=WORD, **common)
-    chars = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, params["char_ngram_max"]), **common)
-    kinds = {"word": [("word", words)], "char": [("char", chars)], "both": [("word", words), ("char", chars)]}
-    return FeatureUnion(kinds[params["analyzer"]])
+    names = {"word": ["word"], "char": ["char"], "both": ["word", "char"]}[params["analyzer"]]
+    limits = {"min_df": params["min_df"], "max_features": params["max_features"]}
+    longest = {"word": params["ngram_max"], "char": params["char_ngram_max"]}
+    return FeatureUnion([(name, vectorizer(name, longest[name], **limits)) for name in names])
+
+
+def vectorizer(name: str, longest: int, **options: Any) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    if name == "word":
+        return TfidfVectorizer(ngram_range=(1, longest), token_pattern=WORD, sublinear_tf=True, **options)
+    return TfidfVectorizer(analyzer="char_wb", ngram_range=(2, longest), sublinear_tf=True, **options)
 
 
 def _fit(work: Work, head: Head, train: Tuple[Data, Any], val: Tuple[Data, Any]) -> Dict[str, float]:
@@ -449,10 +455,11 @@ def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
     import skops.io
 
     entries = []
+    packed = pack(features)
     for place, head in enumerate(heads):
         name = _file_name(head.schema["name"], place)
-        parts = {"features": features, "estimators": head.estimators, "temperature": head.temperature}
-        skops.io.dump(parts, str(folder / name))
+        parts = {"features": packed, "estimators": head.estimators, "temperature": head.temperature}
+        skops.io.dump(parts, str(folder / name), compression=zipfile.ZIP_DEFLATED, compresslevel=1)
         entries.append(dict(head.schema, file=name, labels=head.labels, threshold=head.threshold))
     document = {"v": VERSION, "trainer": "sklearn-text", "schemas": entries}
     (folder / "labels.json").write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -460,8 +467,38 @@ def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
 
 def _file_name(schema: str, place: int) -> str:
     """The schema's name where it can be a file's; else its place, so that two never meet."""
-    plain = re.sub(r"[^\w.-]", "_", schema).lstrip(".")[:100]
+    plain = re.sub(r"[^\w.-]", "_", schema).lstrip(".")[:60]
     return "%s.skops" % (plain if plain == schema else "%d-%s" % (place, plain))
+
+
+def pack(features: Any) -> List[Dict[str, Any]]:
+    """The fitted vectorizers as arrays: skops takes half a minute for a vocabulary of 60,000 words that is a dict.
+
+    A vocabulary is its words, in the order of their columns, one a line, as the bytes of their UTF-8: no word holds a
+    line break, because both kinds of analyzer cut at, or replace, white space.
+    """
+    import numpy as np
+
+    packed = []
+    for name, fitted in features.transformer_list:
+        words = "\n".join(fitted.get_feature_names_out()).encode("utf-8", "surrogatepass")
+        vocabulary = np.frombuffer(words, dtype=np.uint8)
+        packed.append(
+            {"name": name, "longest": fitted.ngram_range[1], "vocabulary": vocabulary, "idf": np.array(fitted.idf_)}
+        )
+    return packed
+
+
+def unpack(packed: Iterable[Mapping[str, Any]]) -> Any:
+    from sklearn.pipeline import FeatureUnion
+
+    fitted = []
+    for part in packed:
+        words = part["vocabulary"].tobytes().decode("utf-8", "surrogatepass").split("\n")
+        one = vectorizer(part["name"], part["longest"], vocabulary=words)
+        one.idf_ = part["idf"]
+        fitted.append((part["name"], one))
+    return FeatureUnion(fitted)
 
 
 class Model:
@@ -486,5 +523,5 @@ def load(folder: Path) -> Dict[str, Model]:
         head = HEADS[entry["kind"]](entry, entry["labels"])  # type: Head
         head.estimators, head.temperature = parts["estimators"], parts["temperature"]
         head.threshold = entry["threshold"]
-        models[entry["name"]] = Model(parts["features"], head)
+        models[entry["name"]] = Model(unpack(parts["features"]), head)
     return models
