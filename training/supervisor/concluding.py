@@ -42,20 +42,18 @@ def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | 
 
 
 def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:
-    """Schema -> scores on the items of the test split, by what is in the database."""
-    manifest = bundle.read(directory).manifest
-    scores = {}
-    for schema in manifest["schemas"]:
-        name = schema["name"]
-        truths = {
-            row["instance_id"]: row["targets"][name]
-            for row in bundle.iter_rows(directory, "test")
-            if name in row["targets"]
-        }
+    """Schema -> scores on the items of the test split, by what is in the database; the baseline knows train alone."""
+
+    def predicted(schema: str, ids: Iterable[str]) -> dict[str, Any]:
         check()
-        predicted = _predictions(run_id, name, truths)
-        scores[name] = scoring.score(schema, truths, predicted)
-    return scores
+        return _predictions(run_id, schema, ids)
+
+    return scoring.score_run(
+        bundle.read(directory).manifest["schemas"],
+        train_rows=lambda: bundle.iter_rows(directory, "train"),
+        held_out_rows=lambda: bundle.iter_rows(directory, "test"),
+        predicted=predicted,
+    )
 
 
 def _predictions(run_id: str, schema: str, ids: Iterable[str]) -> dict[str, Any]:
@@ -89,7 +87,7 @@ def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
     if run.writeback is None:
         runs.step(run.id, WRITING_BACK)
         writeback.publish(run.id, config, Project(config).item_ids, timezone.now(), check=check)
-    writeback.export(config)
+    writeback.export(config, check=check)
     run.refresh_from_db(fields=["writeback", "step"])
     if run.step == WRITING_BACK and run.writeback:
         n_read, n_written = run.writeback["n_read"], run.writeback["n_written"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +62,7 @@ def export(
     config: ProjectConfig,
     records: Iterable[tuple[str, Mapping[str, Any]]] | None = None,
     target: Path | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write every item of the project with its live prelabels to `target`, whole or not at all; returns it.
 
@@ -71,16 +72,17 @@ def export(
     `prediction_confidence` and `prediction_run` the confidence and the run of each.
 
     The file takes the place of the project's `data_files` entries. Beside them it would repeat every id, which Potato
-    refuses. A project that reads it back may export onto it: what an earlier export put in is replaced.
+    refuses. A project that reads it back may export onto it: what an earlier export put in is replaced. `check` is
+    called every few thousand items and may raise.
     """
-    records = Project(config).records() if records is None else records
     target = target or config.training / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with aside.open("wb") as file:
-            for lines in _lines(config, records):
-                file.write(lines)
+            for portion in lines(config, records):
+                check()
+                file.write(portion)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(target)
@@ -90,7 +92,9 @@ def export(
     return target
 
 
-def _lines(config: ProjectConfig, records: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[bytes]:
+def lines(config: ProjectConfig, records: Iterable[tuple[str, Mapping[str, Any]]] | None = None) -> Iterator[bytes]:
+    """What export() writes, in portions of whole lines, to be sent as it comes."""
+    records = Project(config).records() if records is None else records
     writer = _Writer(config)
     for portion in bulk.portions(records):
         found = writer.live([instance_id for instance_id, _ in portion])
