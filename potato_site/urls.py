@@ -10,6 +10,6 @@ urlpatterns = [
     path("", RedirectView.as_view(pattern_name="training:index")),
     path("healthz", healthz, name="healthz"),
     path("admin/training/api/", include("training.api.urls")),
-    path("admin/training", include("training.urls")),
+    path("admin/", include("training.urls")),
     path("admin/", admin.site.urls),
 ]

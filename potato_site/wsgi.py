@@ -1,4 +1,4 @@
-"""The site for a WSGI server; it is not there where the project file has errors, and their lines say why."""
+"""The site for a WSGI server; it does not start where the project file has errors, and their lines say why."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import sys
 
 from django.core.wsgi import get_wsgi_application
 
-# gunicorn takes this exit code of a worker for "it cannot start" and ends; with any other it would fork for ever.
-WORKER_BOOT_ERROR = 3
-
 
 def refuse_a_faulty_project() -> None:
     """Print what `potato validate` prints of the project file; end the process where that holds errors (SPEC V3)."""
+    from potato_site.refusal import refuse
     from training.config import current, problems_text
     from training.errors import ConfigError
 
     try:
         loaded = current()
     except ConfigError as error:
-        print(problems_text(error), file=sys.stderr, flush=True)
-        raise SystemExit(WORKER_BOOT_ERROR) from None
-    if warnings := problems_text(loaded):
-        print(warnings, file=sys.stderr, flush=True)
+        refuse(problems_text(error))
+    else:
+        if warnings := problems_text(loaded):
+            print(warnings, file=sys.stderr, flush=True)
 
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "potato_site.settings")

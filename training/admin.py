@@ -16,13 +16,13 @@ from training.models import BackendToken, MetricPoint, Prediction, Run, RunItem,
 from training.states import STATES
 
 OUTCOMES = (
-    *("published", "retracted", "superseded"),
+    *("published", "retracted", "superseded", "unfit_confidence"),
     *("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item"),
 )
 
 
 class Facts(admin.ModelAdmin):
-    """Rows that the site writes and nobody edits: reading needs the view permission, nothing can be added or changed."""
+    """Rows that the site writes and nobody edits: they are read, with the view permission."""
 
     show_full_result_count = False
     list_per_page = 50
@@ -67,7 +67,7 @@ class RunAdmin(Facts):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         return ["page", *[field.name for field in Run._meta.fields]]
 
-    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         return self.get_readonly_fields(request, obj)
 
     @admin.display(description=_("Page"))

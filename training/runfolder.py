@@ -1,4 +1,4 @@
-"""What a run's folder on this server holds for people: its events, its logs and its artifacts, and nothing beyond it."""
+"""What a run's folder on this server holds for people: its events and its artifacts, and nothing beyond it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_GET, require_POST
-from django_htmx.http import HttpResponseClientRedirect, HttpResponseClientRefresh
+from django_htmx.http import HttpResponseClientRedirect, HttpResponseClientRefresh, reswap, retarget
 
 from training import asking, backends, config, now, runs, startform, writeback
 from training.agent import trainers
@@ -366,9 +366,9 @@ def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
     after = request.GET.get("after", "0")
     after_id = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
     rows = list(
-        Prediction.objects.filter(run=found, pk__gt=after_id).order_by("pk").defer("scores")[
-            : PREDICTIONS_ON_A_PAGE + 1
-        ]
+        Prediction.objects.filter(run=found, pk__gt=after_id)
+        .order_by("pk")
+        .defer("scores")[: PREDICTIONS_ON_A_PAGE + 1]
     )
     shown = rows[:PREDICTIONS_ON_A_PAGE]
     return {
@@ -386,8 +386,7 @@ def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
     if found.is_over:
         shown = context_light(request, **run_context(found), **predictions_context(request, found))
         response = render(request, "training/_run.html", shown)
-        response.headers.update({"HX-Retarget": "#run", "HX-Reswap": "outerHTML"})
-        return response
+        return reswap(retarget(response, "#run"), "outerHTML")
     after = request.GET.get("after", "0")
     after_id = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
     lines = list(found.step_lines.filter(pk__gt=after_id).order_by("id")[:LINES_ON_A_PAGE])

@@ -102,7 +102,9 @@ def test_a_limit_that_is_none_is_a_400(key: Any, limit: str) -> None:
 def test_a_list_of_runs_takes_as_many_queries_for_fifty_as_for_one(key: Any, make_run: Callable[..., Run]) -> None:
     make_run("a", status="success")
     key.get("runs")
-    with CaptureQueriesContext(connection, ) as one:
+    with CaptureQueriesContext(
+        connection,
+    ) as one:
         key.get("runs")
     for n in range(50):
         make_run(f"b{n}", status="success")
@@ -113,7 +115,10 @@ def test_a_list_of_runs_takes_as_many_queries_for_fifty_as_for_one(key: Any, mak
 
 def test_events_are_read_from_any_number_on(key: Any, make_run: Callable[..., Run]) -> None:
     make_run(status="success")
-    lines = [json.dumps({"v": 1, "event": "log", "t": 1.0, "message": f"{n} \u2028 \x85"}, ensure_ascii=False) for n in range(7)]
+    lines = [
+        json.dumps({"v": 1, "event": "log", "t": 1.0, "message": f"{n} \u2028 \x85"}, ensure_ascii=False)
+        for n in range(7)
+    ]
     lines.insert(2, "this is noise")
     (folder_of() / "events.jsonl").write_text("\n".join(lines) + "\nhalf a li", encoding="utf-8")
     page = key.get(f"runs/{ID}/events", limit=3).json()
@@ -170,7 +175,9 @@ def body_of(answer: Any) -> bytes:
     return b"".join(answer.streaming_content)
 
 
-def test_predictions_are_exported_whole(key: Any, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_are_exported_whole(
+    key: Any, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("training.api.exports.CHUNK", 2)
     predictions(make_run(status="success"))
     lines = body_of(key.get(f"runs/{ID}/predictions.jsonl")).split(b"\n")[:-1]
@@ -288,3 +295,24 @@ def test_an_error_that_nobody_foresaw_is_a_sentence_and_stays_in_the_log(
 def test_health_is_told_to_anybody(nobody: Any) -> None:
     answer = nobody.client.get("/healthz")
     assert (answer.status_code, answer.json()) == (200, {"ok": True})
+
+
+def test_prelabels_come_as_items_that_potato_can_read(key: Any, make_run: Callable[..., Run]) -> None:
+    run = make_run(status="success")
+    Prediction.objects.create(
+        run=run, schema="sentiment", instance_id="rev-070", label="neutral", confidence=0.9, outcome="published"
+    )
+    items = [json.loads(line) for line in body_of(key.get("prelabels")).split(b"\n")[:-1]]
+    assert len(items) == 72
+    assert [(item["id"], item["predictions"]) for item in items if "predictions" in item] == [
+        ("rev-070", {"sentiment": "neutral"})
+    ]
+
+
+def test_a_run_is_retracted(key: Any, make_run: Callable[..., Run]) -> None:
+    predictions(make_run(status="success"))
+    assert key.delete(f"runs/{ID}/predictions").json() == {"retracted": 1}
+    assert key.delete(f"runs/{ID}/predictions").json() == {"retracted": 0}
+    document = key.get(f"runs/{ID}").json()
+    assert document["retracted_by"] == "api key"
+    assert key.delete("runs/nothing/predictions").status_code == 404

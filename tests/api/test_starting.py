@@ -28,7 +28,13 @@ def test_a_run_is_asked_for_and_waits(key: Any) -> None:
     assert document["run_id"] == run.pk
     assert document["status"] == "queued"
     assert answer.headers["Location"] == document["links"]["self"]
-    assert (run.source, run.requested_by, run.backend, run.params, run.seed) == ("api", "api key", "local", {"C": 2.0}, 7)
+    assert (run.source, run.requested_by, run.backend, run.params, run.seed) == (
+        "api",
+        "api key",
+        "local",
+        {"C": 2.0},
+        7,
+    )
 
 
 def test_schemas_may_be_one_text(key: Any) -> None:

@@ -54,9 +54,7 @@ def browse(chromium: Any, transactional_db: None, live_server: Any, project_file
     def open_page(width: int = 1280, height: int = 900, **options: Any) -> Any:
         client = Client()
         client.force_login(owner)
-        context = chromium.new_context(
-            base_url=live_server.url, viewport={"width": width, "height": height}, **options
-        )
+        context = chromium.new_context(base_url=live_server.url, viewport={"width": width, "height": height}, **options)
         contexts.append(context)
         context.add_cookies([{"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url}])
         page = context.new_page()

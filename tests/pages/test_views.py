@@ -136,7 +136,10 @@ def test_a_run_is_cancelled_from_its_page_and_from_the_table(client: Client, mak
     make_run("a")
     make_run("b")
     assert client.post("/admin/training/runs/a/cancel").headers["Location"] == "/admin/training/runs/a"
-    assert client.post("/admin/training/runs/b/cancel", {"back": "index"}).headers["Location"].rstrip("/") == "/admin/training"
+    assert (
+        client.post("/admin/training/runs/b/cancel", {"back": "index"}).headers["Location"].rstrip("/")
+        == "/admin/training"
+    )
     assert {run.status for run in Run.objects.all()} == {"cancelled"}
     again = client.post("/admin/training/runs/a/cancel", follow=True)
     assert "Run a is over" in again.content.decode()

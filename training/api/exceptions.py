@@ -48,7 +48,7 @@ FOREIGN: dict[type[Exception], tuple[str, str | None]] = {
 
 
 def answer(error: Exception, context: Mapping[str, Any]) -> Response:
-    """DRF's exception handler: every error becomes `{"error": ..., "code": ...}`; what is unknown is logged, and 500."""
+    """DRF's exception handler: every error becomes `{"error": ..., "code": ...}`; an unknown one is logged, and 500."""
     set_rollback()
     if isinstance(error, errors.TrainingError):
         return ours(error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rest_framework.exceptions import APIException, NotFound, ParseError
@@ -98,12 +98,13 @@ def refuse_unstorable(value: Any) -> None:
 class AlwaysJSON(BaseContentNegotiation):
     """JSON, whatever `Accept` says: an error must be readable to whoever gets it."""
 
-    def select_parser(self, request: Request, parsers: Sequence[Any]) -> Any:
+    def select_parser(self, request: Request, parsers: Iterable[Any]) -> Any:
         wanted = (request.content_type or "").split(";")[0].strip().lower()
         return next((parser for parser in parsers if parser.media_type == wanted), None)
 
-    def select_renderer(self, request: Request, renderers: Sequence[Any], format_suffix: str | None = None) -> Any:
-        return renderers[0], renderers[0].media_type
+    def select_renderer(self, request: Request, renderers: Iterable[Any], format_suffix: str | None = None) -> Any:
+        first = next(iter(renderers))
+        return first, first.media_type
 
 
 class PeopleView(APIView):

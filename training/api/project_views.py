@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from django.http import StreamingHttpResponse
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,9 +17,10 @@ from rest_framework.response import Response
 from training import asking, backends, now, writeback
 from training.agent import trainers
 from training.api import serializers
-from training.api.people import PeopleView, encode
+from training.api.people import PeopleView
 from training.api.run_views import ERRORS, document
 from training.backends.base import Report
+from training.config import ProjectConfig
 from training.errors import BadRequest
 from training.nearest import nearest
 from training.project import Project, Schema, Selection
@@ -95,14 +97,12 @@ class BackendCheck(PeopleView):
 
     needs = {"POST": "training.view_run"}
 
-    @extend_schema(
-        operation_id="check_backend", request=None, responses={200: serializers.ReportSerializer, **ERRORS}
-    )
+    @extend_schema(operation_id="check_backend", request=None, responses={200: serializers.ReportSerializer, **ERRORS})
     def post(self, request: Request, name: str) -> Response:
         return Response(check(self.project_config, name).as_json())
 
 
-def check(config: Any, name: str) -> Report:
+def check(config: ProjectConfig, name: str) -> Report:
     names = backends.names(config)
     if name not in names:
         raise NotFound(f"The project names no backend '{name}'. {nearest(name, names)}")
@@ -128,7 +128,9 @@ class Preview(PeopleView):
         trainer = request.query_params.get("trainer", "")
         if not trainer:
             raise BadRequest("The query names no trainer", field="trainer")
-        return Response(selection(asking.preview(self.project_config, trainer, request.query_params.getlist("schemas"))))
+        return Response(
+            selection(asking.preview(self.project_config, trainer, request.query_params.getlist("schemas")))
+        )
 
 
 def selection(selected: Selection) -> dict[str, Any]:
@@ -142,10 +144,14 @@ def selection(selected: Selection) -> dict[str, Any]:
 
 
 class Prelabels(PeopleView):
-    """The prelabels that are live now, in the form that Potato reads, as JSON lines."""
+    """Every item of the project with its live prelabels, as JSON lines that Potato can use as its data file."""
 
     @extend_schema(
         operation_id="export_prelabels", responses={(200, "application/x-ndjson"): OpenApiTypes.BINARY, **ERRORS}
     )
     def get(self, request: Request) -> StreamingHttpResponse:
-        raise NotFound("not yet")
+        lines = writeback.lines(self.project_config)
+        first = next(lines, b"")  # what is wrong with the data files is said before the answer begins
+        response = StreamingHttpResponse(chain([first], lines), content_type="application/x-ndjson")
+        response.headers["Content-Disposition"] = 'attachment; filename="prelabels.jsonl"'
+        return response

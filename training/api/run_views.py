@@ -232,9 +232,7 @@ class RunPredictions(PeopleView):
     def get(self, request: Request, run_id: str) -> Response:
         return keyset(request, filtered(request, run_id), serializers.PredictionSerializer, 100, 5000)
 
-    @extend_schema(
-        operation_id="retract_predictions", responses={200: serializers.RetractedSerializer, **ERRORS}
-    )
+    @extend_schema(operation_id="retract_predictions", responses={200: serializers.RetractedSerializer, **ERRORS})
     def delete(self, request: Request, run_id: str) -> Response:
         exists(run_id)
         return Response({"retracted": writeback.retract(run_id, self.asked_by()[1], timezone.now())})
@@ -251,8 +249,9 @@ class RunPredictionsFile(PeopleView):
     def get(self, request: Request, run_id: str, form: str) -> StreamingHttpResponse:
         rows = exports.in_chunks(filtered(request, run_id))
         export = exports.FORMS[form]
-        return download(StreamingHttpResponse(export.write(rows), content_type=export.content_type),
-                        f"{run_id}-predictions.{form}")
+        return download(
+            StreamingHttpResponse(export.write(rows), content_type=export.content_type), f"{run_id}-predictions.{form}"
+        )
 
 
 def download(response: Any, name: str) -> Any:

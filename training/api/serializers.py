@@ -233,7 +233,7 @@ class SchemaSerializer(serializers.Serializer):
 class PlaceSerializer(serializers.Serializer):
     name = serializers.CharField()
     type = serializers.CharField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # DRF takes declared fields off the class
     description = serializers.CharField()
     default = serializers.BooleanField()
 
@@ -249,12 +249,12 @@ class ReportSerializer(serializers.Serializer):
     """What a backend says of itself; `ok` where a run could start."""
 
     backend = serializers.CharField()
-    label = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]  # DRF takes declared fields off the class
     ok = serializers.BooleanField()
     headline = serializers.CharField()
     facts = serializers.DictField(child=serializers.CharField())
     problems = ConcernSerializer(many=True)
-    data = serializers.DictField(required=False)
+    data = serializers.DictField(required=False)  # type: ignore[assignment]
 
 
 class PreviewSerializer(serializers.Serializer):

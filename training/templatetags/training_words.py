@@ -18,7 +18,7 @@ from training.startform import Control
 register = template.Library()
 
 MOST_CHARACTERS = 2000
-NOTHING = "–"
+NOTHING = "–"  # noqa: RUF001
 
 STATUSES = {
     "queued": gettext_lazy("waiting"),
@@ -38,6 +38,7 @@ OUTCOMES = {
     "published": gettext_lazy("published as a prelabel"),
     "retracted": gettext_lazy("taken back"),
     "superseded": gettext_lazy("replaced by a later run"),
+    "unfit_confidence": gettext_lazy("not judged; its confidence is no number from 0 to 1"),
     **showing.GATES,
 }
 STOPS = {
@@ -164,7 +165,7 @@ def span_words(span: Mapping[str, Any]) -> str:
 
 
 @register.filter
-def main_score(run: Run) -> showing.Main | None:
+def main_score(run: Run) -> showing.Figure | None:
     return showing.main_score(run)
 
 
