@@ -63,7 +63,7 @@ def toy_environment() -> Dict[str, str]:
 
 def events_of(jobdir: JobDir, kind: str = "") -> List[Event]:
     """All events written so far, or those of one kind."""
-    return [event for event in EventTail(jobdir.events).read(10 ** 6) if not kind or event.event == kind]
+    return [event for event in EventTail(jobdir.events).read(10**6) if not kind or event.event == kind]
 
 
 def predictions_of(jobdir: JobDir, split: str = "") -> List[Dict[str, Any]]:

@@ -4,6 +4,7 @@ import os
 import threading
 
 import pytest
+
 from training.agent.jobdir import EventLog, EventTail, JobDir
 from training.agent.protocol import Event
 

@@ -50,7 +50,7 @@ def test_a_number_without_a_fraction_is_an_integer():
         ({"must": "x", "rate": 0}, "params.rate is 0 and has to be more than 0"),
         ({"must": "x", "rate": float("nan")}, "params.rate is NaN and has to be of type number"),
         ({"must": "x", "mode": "half"}, 'params.mode is "half" and has to be one of "full", "lora"'),
-        ({"must": "x", "length": "long"}, "params.length is \"long\" and has to be of type integer or null"),
+        ({"must": "x", "length": "long"}, 'params.length is "long" and has to be of type integer or null'),
         ({"must": "x", "fast": 1}, "params.fast is 1 and has to be of type boolean"),
         ({"must": "x", "targets": ["q", 1]}, "params.targets[1] is 1 and has to be of type string"),
         ({"must": "x", "targets": ["a", "b", "c"]}, "params.targets has a length of 3 and may have at most 2"),

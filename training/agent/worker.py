@@ -71,6 +71,7 @@ class Wish:
     def __init__(self, by_signal: bool = False) -> None:
         self.came = False
         self._by_signal = by_signal
+        self._deaf = False
         self._raised_at = -AGAIN_AFTER_S
 
     def listen(self) -> None:
@@ -82,9 +83,15 @@ class Wish:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
 
     def deafen(self) -> None:
-        """From here on SIGTERM stays pending: what has ended cannot be cancelled any more."""
+        """From here on SIGTERM is nothing: what has ended cannot be cancelled any more.
+
+        Blocking it in this thread would not do: the kernel gives it to one of a library's threads, and Python then
+        runs the handler here all the same.
+        """
+        self._deaf = True
         if self._by_signal:
-            signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
 
     def check(self) -> None:
         if self.came:
@@ -92,6 +99,8 @@ class Wish:
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.came = True
+        if self._deaf:
+            return
         now = time.monotonic()
         # Who stops a run asks again and again; only the first word may interrupt the cleaning up.
         if now - self._raised_at >= AGAIN_AFTER_S:
