@@ -697,8 +697,8 @@ def test_a_run_that_is_retracted_while_the_file_is_written_has_it_written_again(
     real = writeback.export
     run = stage.ask()
 
-    def export_and_retract(*arguments: Any) -> Any:
-        written = real(*arguments)
+    def export_and_retract(*arguments: Any, **more: Any) -> Any:
+        written = real(*arguments, **more)
         writeback.retract(run.id, "ana", stage.now)
         return written
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django import db
 from django.utils import timezone
 
-from training import bundle, intake, runs, scoring, writeback
+from training import bulk, bundle, intake, runs, scoring, writeback
 from training.errors import TrainingError
 from training.models import Prediction, Run
 from training.project import Project
@@ -42,28 +41,26 @@ def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | 
 
 
 def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:
-    """Schema -> scores on the items of the test split, by what is in the database; the baseline knows train alone."""
+    """Schema -> scores on the items of the test split, by what is in the database."""
 
     def predicted(schema: str, ids: Iterable[str]) -> dict[str, Any]:
         check()
         return _predictions(run_id, schema, ids)
 
+    schemas = bundle.read(directory).manifest["schemas"]
     return scoring.score_run(
-        bundle.read(directory).manifest["schemas"],
-        train_rows=lambda: bundle.iter_rows(directory, "train"),
-        held_out_rows=lambda: bundle.iter_rows(directory, "test"),
-        predicted=predicted,
+        schemas, lambda: bundle.iter_rows(directory, "train"), lambda: bundle.iter_rows(directory, "test"), predicted
     )
 
 
 def _predictions(run_id: str, schema: str, ids: Iterable[str]) -> dict[str, Any]:
-    """Item id -> (label, confidence, scores) of those items; asked for by id, as a worker may mistake the split."""
-    rows = Prediction.objects.filter(run_id=run_id, schema=schema)
+    """Item id -> (label, confidence) of those items."""
+    rows = Prediction.objects.filter(run_id=run_id, schema=bulk.key(schema, 200))
+    named = {bulk.key(instance_id): instance_id for instance_id in ids}
     found = {}
-    wanted = iter(ids)
-    while portion := list(islice(wanted, PORTION)):
-        columns = rows.filter(instance_id__in=portion).values_list("instance_id", "label", "confidence", "scores")
-        found.update({instance_id: rest for instance_id, *rest in columns})
+    for portion in bulk.portions(named, PORTION):
+        columns = rows.filter(instance_id__in=portion).values_list("instance_id", "label", "confidence")
+        found.update({named[key]: rest for key, *rest in columns})
     return found
 
 
