@@ -1,6 +1,7 @@
 """Where everything of the site is."""
 
 from django.contrib import admin
+from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
 
@@ -8,6 +9,7 @@ from potato_site.health import healthz
 
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="training:index")),
+    path("favicon.ico", RedirectView.as_view(url=static("training/icon.svg"))),
     path("healthz", healthz, name="healthz"),
     path("admin/training/api/", include("training.api.urls")),
     path("admin/", include("training.urls")),

@@ -71,7 +71,7 @@ def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Sele
         schema = project.schemas.get(name)
         if schema and schema.kind and schema.kind not in known.kinds:
             raise BadRequest(misfit(known, schema), field="schemas")
-    return project.preview(list(schemas))
+    return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
 
 
 def misfit(trainer: Trainer, schema: Schema) -> str:

@@ -25,7 +25,7 @@ SCORES = {
     "accuracy": _("accuracy"),
     "macro_f1": _("macro F1"),
     "micro_f1": _("micro F1"),
-    "f1": _("F1 of exact spans"),
+    "f1": _("F1"),
     "precision": _("precision"),
     "recall": _("recall"),
     "support": _("items"),

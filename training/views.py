@@ -6,8 +6,10 @@ import functools
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
@@ -151,9 +153,7 @@ def form_context(project_config: config.ProjectConfig, form: StartForm | None) -
 
 
 def problem_lines(error: ConfigError) -> list[str]:
-    from django.conf import settings
-
-    return [problem.as_line(settings.POTATO_CONFIG or "POTATO_CONFIG") for problem in error.problems]
+    return [problem.as_line(Path(settings.POTATO_CONFIG).name) for problem in error.problems if settings.POTATO_CONFIG]
 
 
 def now_context() -> dict[str, Any]:
@@ -289,8 +289,9 @@ def wanted_of(data: Mapping[str, str], form: StartForm) -> asking.Wanted | None:
     seed = form.seed.strip() or "0"
     if not (seed.isascii() and seed.isdigit() and int(seed[:12]) < 2**31):
         form.blame("seed", _("The seed must be a whole number from 0 to 2147483647"))
-        return None
-    if any(control.error for control in form.controls):
+    if not form.chosen:
+        form.blame("schemas", _("Choose at least one schema"))
+    if form.errors or any(control.error for control in form.controls):
         return None
     return asking.Wanted(trainer.name, form.chosen, form.backend or None, params, int(seed))
 
@@ -362,9 +363,14 @@ def artifacts_context(found: Run) -> dict[str, Any]:
     return {"artifacts": files, "more_artifacts": more}
 
 
+def number_of(request: HttpRequest, name: str) -> int:
+    """A row's id in the query; 0, which is before all rows, where there is none."""
+    written = request.GET.get(name, "")
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 19 else 0
+
+
 def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
-    after = request.GET.get("after", "0")
-    after_id = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    after_id = number_of(request, "past")
     rows = list(
         Prediction.objects.filter(run=found, pk__gt=after_id)
         .order_by("pk")
@@ -387,8 +393,7 @@ def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
         shown = context_light(request, **run_context(found), **predictions_context(request, found))
         response = render(request, "training/_run.html", shown)
         return reswap(retarget(response, "#run"), "outerHTML")
-    after = request.GET.get("after", "0")
-    after_id = int(after) if after.isascii() and after.isdigit() and len(after) < 19 else 0
+    after_id = number_of(request, "after")
     lines = list(found.step_lines.filter(pk__gt=after_id).order_by("id")[:LINES_ON_A_PAGE])
     shown = context_light(
         request,

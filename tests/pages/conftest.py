@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -96,3 +97,26 @@ def supervised(db: None) -> SupervisorLease:
     """A supervisor's lease that holds for as long as the test runs."""
     far = timezone.now() + timedelta(days=1)
     return SupervisorLease.objects.create(holder="here", taken_at=far, renewed_at=far)
+
+
+@pytest.fixture
+def supervisor(transactional_db: None, project_file: Path) -> Iterator[None]:
+    """A real supervisor at work, in a thread of its own."""
+    from django.db import connections
+
+    from training.supervisor import Supervisor
+
+    working = Supervisor()
+
+    def work() -> None:
+        try:
+            working.run_forever()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    working.stop()
+    thread.join(timeout=60)
+    assert not thread.is_alive()

@@ -227,7 +227,7 @@ def test_a_runs_page_takes_as_many_queries_for_many_rows(client: Client, make_ru
         page = client.get(f"/admin/training/runs/{ID}").content.decode()
     assert len(many) == len(few) <= 12
     assert "line 699" in page and "line 100" not in page and "Earlier lines" in page
-    following = re.search(rf'href="(/admin/training/runs/{ID}\?after=\d+)#predictions"', page)
+    following = re.search(rf'href="(/admin/training/runs/{ID}\?past=\d+)#predictions"', page)
     assert following
     assert "i50" in client.get(following[1]).content.decode()
 

@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training import showing
+from training.errors import TrainingError
 from training.models import Run
 from training.startform import Control
 
@@ -165,6 +166,12 @@ def span_words(span: Mapping[str, Any]) -> str:
 
 
 @register.filter
+def headline(error: TrainingError) -> str:
+    """The first line of an error's message; a faulty project file's has one more for each fault."""
+    return error.message.partition("\n")[0].rstrip(":")
+
+
+@register.filter
 def main_score(run: Run) -> showing.Figure | None:
     return showing.main_score(run)
 
@@ -185,7 +192,7 @@ def facts(run: Run, label: str) -> list[tuple[str, str]]:
         (_("Ended"), moment(run.finished_at)),
         (_("Stop asked"), f"{moment(run.stop_asked_at)}, {stop_words(run)}" if run.stop_asked_at else ""),
         (_("Items"), ", ".join(f"{name} {n}" for name, n in run.splits.items())),
-        (_("Metrics"), ", ".join(f"{name} = {score(value)}" for name, value in run.metrics.items())),
+        (_("Metrics"), ", ".join(metric_words(run.metrics))),
         (_("Host"), run.host),
         (_("Python"), run.python),
         (_("Device"), run.device),
@@ -193,6 +200,17 @@ def facts(run: Run, label: str) -> list[tuple[str, str]]:
         (_("Bundle"), run.bundle_digest),
     ]
     return [(name, value) for name, value in rows if value]
+
+
+def metric_words(metrics: Mapping[str, Any], before: str = "") -> list[str]:
+    """`name = value` of each number, however deep the trainer has put it."""
+    words = []
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            words += metric_words(value, f"{before}{name}.")
+        else:
+            words.append(f"{before}{name} = {value if isinstance(value, str) else score(value)}")
+    return words
 
 
 def moment(at: datetime | None) -> str:
