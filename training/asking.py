@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from training.config import ProjectConfig
     from training.models import Run
     from training.project import Schema, Selection
+
+
+# Ten open tabs of a project of a million items must not read it ten times at once; who waits finds it in memory.
+_one_preview = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,8 @@ def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Sele
         schema = project.schemas.get(name)
         if schema and schema.kind and schema.kind not in known.kinds:
             raise BadRequest(misfit(known, schema), field="schemas")
-    return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
+    with _one_preview:
+        return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
 
 
 def misfit(trainer: Trainer, schema: Schema) -> str:
