@@ -23,7 +23,7 @@ def test_the_first_login_and_the_style_sheets_work_with_debug_off(place: Any) ->
     site = place.serve()
     browser = site.log_in()
     assert b"Training" in browser.open(f"{site.url}/admin/training", timeout=60).read()
-    for path in ("/static/admin/css/base.css", "/static/django_htmx/htmx.min.js"):
+    for path in ("/static/admin/css/base.css", "/static/training/training.css"):
         status, body = site.get(path)
         assert (status, len(body) > 1000) == (200, True), path
     assert site.get("/nowhere")[0] == 404

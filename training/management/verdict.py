@@ -33,12 +33,13 @@ def _headline(run: Run) -> str:
 
 
 def _scores(run: Run) -> list[str]:
-    """A block for each schema; the baseline is that of always saying the commonest answer."""
+    """A block for each schema; the baseline is that of always giving the answer that is commonest in training."""
     lines: list[str] = []
     for scores in showing.scores_of(run):
-        lines.append(f"  {printable(scores.schema)}, held-out items:{'':<12}this run  baseline")
-        lines += [f"    {row.name:<32} {_number(row.value):>8}  {_number(row.baseline):>8}" for row in scores.figures]
-        lines += [f"    {scores.note}"] if scores.note else []
+        head = f"{printable(scores.schema)} on {scores.n} held-out items:"
+        lines.append(f"  {head:<34} {'this run':>9}  {'baseline':>8}")
+        lines += [f"    {row.name:<32} {_number(row.value):>9}  {_number(row.baseline):>8}" for row in scores.figures]
+        lines += [f"    {scores.n_missing} more got no prediction"] if scores.n_missing else []
     return lines
 
 
