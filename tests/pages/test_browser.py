@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from training import runs
+from training.agent.trainers import TRAINERS
 from training.models import Run, StepLine, SupervisorLease
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -178,3 +179,13 @@ def test_nothing_is_wider_than_the_screen(
         page.goto(address)
         page.wait_for_load_state("networkidle") if address.endswith("training") else None
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_another_trainer_brings_its_own_parameters(browse: Any, supervised: SupervisorLease) -> None:
+    page = ready(browse())
+    names = [option.get_attribute("value") for option in page.locator("#id_trainer option").all()]
+    page.click("details.parameters summary")
+    for name in reversed(names):
+        page.select_option("#id_trainer", name)
+        for parameter in TRAINERS[name].params["properties"]:
+            page.wait_for_selector(f"#parameters [name=param-{parameter}]")
