@@ -138,6 +138,9 @@ class MetricPoint(models.Model):
         ordering = ["id"]
         indexes = [models.Index(fields=["run", "name", "id"])]
 
+    def __str__(self) -> str:
+        return f"{self.split} {self.name}".strip()
+
 
 class RunItem(models.Model):
     """That a run was fitted on an item, or held it out: the ledger of the leak guard."""
@@ -151,6 +154,9 @@ class RunItem(models.Model):
         indexes = [
             models.Index(fields=["instance_id"], condition=Q(split="train"), name="items_that_were_trained_on"),
         ]
+
+    def __str__(self) -> str:
+        return f"{self.instance_id} ({self.split})"
 
 
 UNFIT_CONFIDENCE = "unfit_confidence"
@@ -185,6 +191,9 @@ class Prediction(models.Model):
             ),
         ]
 
+    def __str__(self) -> str:
+        return f"{self.schema} of {self.instance_id}"
+
 
 class Verdict(models.Model):
     """What a reviewer said of a prediction; a `reject` keeps later predictions of that item and schema back."""
@@ -199,6 +208,9 @@ class Verdict(models.Model):
     class Meta:
         ordering = ["-at"]
         indexes = [models.Index(fields=["schema", "instance_id"], condition=Q(verdict="reject"), name="rejected_items")]
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.schema} of {self.instance_id}"
 
 
 class BackendToken(models.Model):
@@ -225,11 +237,12 @@ class SupervisorLease(models.Model):
     """Which supervisor works; one row at most."""
 
     id = models.SmallIntegerField(primary_key=True, default=1)
-    holder = models.CharField(max_length=300)  # training.lease.Holder as text
+    holder = models.CharField(max_length=300)  # training.supervisor.lease.Holder as text
     taken_at = models.DateTimeField()
     renewed_at = models.DateTimeField()
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(id=1), name="there_is_one_lease")]
 
-
+    def __str__(self) -> str:
+        return self.holder

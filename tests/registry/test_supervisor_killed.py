@@ -204,7 +204,7 @@ def test_is_written_back(theatre: Theatre) -> None:
     assert_succeeded_once(theatre, run)
 
 
-@pytest.mark.parametrize("delay_s", [0.05 * n for n in range(8)])
+@pytest.mark.parametrize("delay_s", [0.0, 0.1, 0.2, 0.3])
 def test_is_anywhere_in_its_first_moments(theatre: Theatre, delay_s: float) -> None:
     theatre.project()
     first = theatre.supervisor()
