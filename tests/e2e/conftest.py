@@ -174,7 +174,10 @@ class Site:
 
         found = {}
         for child in psutil.Process(self.process.pid).children():
-            line = " ".join(child.cmdline())
+            try:
+                line = " ".join(child.cmdline())
+            except psutil.Error:  # it was killed just now
+                continue
             found["gunicorn" if "gunicorn" in line else "supervisor"] = child.pid
         return found
 
