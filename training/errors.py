@@ -1,17 +1,17 @@
 """Every error of the server side, one sentence each.
 
-    TrainingError                 something that a user can be told
-    ├── ConfigError               the project file has errors; carries the list of them
-    ├── ProjectError              items or annotations cannot be read at all
-    ├── NotTrainable              what was asked for cannot be trained on; says the counts
-    ├── BadRequest                a field is missing or wrong
-    ├── UnknownBackend            no backend of that name in the project file
-    ├── UnknownRun                no run of that id
-    ├── RunIsOver                 a word about a run that has ended
-    ├── ImpossibleMove            a state that a run cannot go to from where it is
-    ├── BackendRefused            a backend would not start a run; nothing was started
-    ├── TooLarge                  a file is above a limit of the project file
-    └── PredictionsUnreadable     a predictions file is not what the protocol says
+TrainingError                 something that a user can be told
+├── ConfigError               the project file has errors; carries the list of them
+├── ProjectError              items or annotations cannot be read at all
+├── NotTrainable              what was asked for cannot be trained on; says the counts
+├── BadRequest                a field is missing or wrong
+├── UnknownBackend            no backend of that name in the project file
+├── UnknownRun                no run of that id
+├── RunIsOver                 a word about a run that has ended
+├── ImpossibleMove            a state that a run cannot go to from where it is
+├── BackendRefused            a backend would not start a run; nothing was started
+├── TooLarge                  a file is above a limit of the project file
+└── PredictionsUnreadable     a predictions file is not what the protocol says
 """
 
 from __future__ import annotations
