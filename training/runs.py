@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 SOURCES = ("manual", "api", "auto")
 MOST_BY = 150  # characters of a requester's name that are kept
 PORTION = 5000  # rows that one transaction deletes
+ANY_TO_CARE_FOR = """
+    SELECT 1 FROM training_run WHERE status IN (%s, %s)
+    UNION ALL SELECT 1 FROM training_run WHERE finished_at IS NOT NULL AND settled_at IS NULL
+    LIMIT 1
+"""
 SEEDS = range(2**31)  # what a database's integer and numpy's seed both take
 
 
@@ -205,6 +210,16 @@ def claim(backends: Collection[str], now: datetime | None = None) -> Run | None:
     waiting = Run.objects.filter(status=QUEUED, backend__in=backends, stop_asked_at__isnull=True)
     run = waiting.order_by("created_at", "id").first()
     return run if run and move(run, RUNNING, "building the bundle", now=now) else None
+
+
+def any_to_care_for() -> bool:
+    """Whether a run waits, runs, or has ended and is not settled: an idle supervisor asks this five times a second.
+
+    In SQL, for the ORM takes ten times as long to write the statement as an index takes to answer it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(ANY_TO_CARE_FOR, [QUEUED, RUNNING])
+        return cursor.fetchone() is not None
 
 
 def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "") -> Run:

@@ -116,7 +116,11 @@ class Supervisor:
     def _pace(self) -> float:
         if not self._holds:
             return WAITING_S
-        return PACE_S if self.charge or self._settling or self._leaving else IDLE_S
+        return IDLE_S if self._has_nothing_in_hand else PACE_S
+
+    @property
+    def _has_nothing_in_hand(self) -> bool:
+        return not (self.charge or self._settling or self._leaving)
 
     def _database_failed(self, error: db.Error) -> float:
         """The database is locked, gone, or not made yet: say so once, and try again with a new connection."""
@@ -159,6 +163,8 @@ class Supervisor:
         """Do what there is to do now; True where something was done, so that there may be more."""
         now = now or timezone.now()
         if not self._hold_lease(now):
+            return False
+        if self._has_nothing_in_hand and not runs.any_to_care_for():
             return False
         run = Run.objects.filter(status=RUNNING).first()
         if self.charge and (run is None or run.id != self.charge.run_id):
