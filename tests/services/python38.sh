@@ -9,7 +9,7 @@ if [ -z "${PYTHON38:-}" ]; then
 fi
 if [ ! -e .venv38/.installed ]; then
     "$PYTHON38" -m venv .venv38
-    .venv38/bin/python -m pip install --quiet --disable-pip-version-check 'pytest>=8,<8.4'
+    .venv38/bin/python -m pip install -q -q --disable-pip-version-check 'pytest>=8,<8.4'
     touch .venv38/.installed
 fi
 # No configuration and no conftest of the other tests: they want Django, which such a host has not.
