@@ -336,6 +336,32 @@ def test_a_run_that_is_cancelled_before_its_worker_started_starts_none(
     assert now_of(run).status == CANCELLED and not Prediction.objects.exists()
 
 
+def test_a_cancel_does_not_wait_for_a_building_that_cannot_be_interrupted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Endless:
+        """Long work that has not come to its next check yet."""
+
+        done, error, value = False, None, None
+
+        def abandon(self) -> None:
+            pass
+
+    endless = Endless()
+    run, after = stage.ask(), stage.ask()
+    with monkeypatch.context() as slow:
+        slow.setattr(stage.supervisor, "_errand", lambda work: endless)
+        stage.tick(3)
+    runs.ask_stop(run.id, now=stage.now)
+    stage.tick(2)
+    assert now_of(run).status == CANCELLED and stage.world.started == []
+    stage.tick(3)
+    assert now_of(after).status == QUEUED, "two do not build at once"
+    endless.done = True
+    stage.settle()
+    assert now_of(after).status == SUCCESS
+
+
 def test_a_cancel_while_the_predictions_are_stored_wins_and_they_are_removed(
     stage: Stage, running: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

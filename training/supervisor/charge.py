@@ -78,7 +78,8 @@ class Charge:
     @property
     def _over(self) -> bool:
         if self.execution is None:
-            return self.packing is not None and self.packing.done
+            # Nothing was started, and nothing will be: who cancels does not wait for a million items to be read.
+            return self.told or (self.packing is not None and self.packing.done)
         return self.drained
 
 
