@@ -348,7 +348,8 @@ def test_a_cancel_does_not_wait_for_a_building_that_cannot_be_interrupted(
             pass
 
     endless = Endless()
-    run, after = stage.ask(), stage.ask()
+    run = stage.ask()
+    after = stage.ask(now=NOW + timedelta(seconds=1))
     with monkeypatch.context() as slow:
         slow.setattr(stage.supervisor, "_errand", lambda work: endless)
         stage.tick(3)
