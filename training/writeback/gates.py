@@ -2,14 +2,13 @@
 
 A prediction is judged once. It becomes `published`, or gets the name of the first gate that keeps it back, in the
 order of _gates(). One prelabel at most is live for an item and schema: a newly published one makes the older one
-`superseded`, and retracting the newer one does not bring it back.
-Nothing here reads or writes an annotator's file.
+`superseded`, and retracting the newer one does not bring it back. Nothing here reads or writes an annotator's file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ from training import bulk
 from training.errors import BadRequest, UnknownRun
 from training.models import UNFIT_CONFIDENCE, Prediction, Run, RunItem
 from training.project import Project
-from training.states import ENDS, SUCCESS
+from training.states import SUCCESS
 from training.writeback.forms import not_shown
 
 if TYPE_CHECKING:
@@ -29,23 +28,27 @@ if TYPE_CHECKING:
 
 Ids = Iterable[str] | Callable[[], Iterable[str]]
 
-# The names of outcomes are written into the SQL and not sent as parameters: the partial indexes are found only so.
+# Outcomes stand in the SQL as they are and not as parameters: the partial indexes are found only so.
 
+# What becomes of each prediction of a stretch of ids is found out without any lock, and noted beside.
 JUDGE = """
-    UPDATE training_prediction SET outcome = CASE {cases} END
-    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome IN ('', 'unfit_confidence') AND ({any_gate})
+    INSERT INTO training_judged SELECT id, CASE {cases} ELSE 'published' END FROM training_prediction
+    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome IN ('', 'unfit_confidence')
 """
+# Then it is written, with the lock held.
 SUPERSEDE = """
     UPDATE training_prediction SET outcome = 'superseded' WHERE id IN (
-        SELECT old.id FROM training_prediction AS new CROSS JOIN training_prediction AS old
-        WHERE new.run_id = %s AND new.id BETWEEN %s AND %s AND new.outcome = ''
+        SELECT old.id FROM training_judged AS judged CROSS JOIN training_prediction AS new
+            CROSS JOIN training_prediction AS old
+        WHERE judged.outcome = 'published' AND new.id = judged.id
             AND old.schema = new.schema AND old.instance_id = new.instance_id
             AND old.outcome = 'published' AND old.run_id <> new.run_id
     )
 """
-LET_THROUGH = """
-    UPDATE training_prediction SET outcome = %s
-    WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome = ''
+WRITE = """
+    UPDATE training_prediction
+    SET outcome = (SELECT judged.outcome FROM training_judged AS judged WHERE judged.id = training_prediction.id)
+    WHERE id IN (SELECT id FROM training_judged) AND outcome IN ('', 'unfit_confidence')
 """
 TAKE_DOWN = """
     UPDATE training_prediction SET outcome = 'train_split'
@@ -53,7 +56,6 @@ TAKE_DOWN = """
         SELECT instance_id FROM training_runitem WHERE run_id = %s AND id BETWEEN %s AND %s AND split = 'train'
     )
 """
-REMEMBER = "INSERT INTO training_present SELECT given.value FROM {given} WHERE true ON CONFLICT DO NOTHING"
 RETRACT = """
     UPDATE training_prediction SET outcome = 'retracted'
     WHERE run_id = %s AND id BETWEEN %s AND %s AND outcome = 'published'
@@ -81,8 +83,9 @@ def publish(
     publication = _Publication(run, config, check)
     publication.take_down()
     # Reading the items of a large project takes long; no gate asks for them where no schema is enabled.
-    present = _Present(item_ids() if callable(item_ids) else item_ids) if publication.enabled else nullcontext()
-    with present:
+    with _notes_beside():
+        if publication.enabled:
+            _remember(item_ids() if callable(item_ids) else item_ids)
         publication.judge()
     return _report(publication, config, now)
 
@@ -115,23 +118,36 @@ class _Publication:
         if not live:
             return
         statement = TAKE_DOWN.format(schemas=", ".join(["%s"] * len(live)))
-        for cursor, first, last in self._turns(RunItem):
-            cursor.execute(statement, [*live, self.run.pk, first, last])
-            self.n_taken_down += cursor.rowcount
+        turns = bulk.Turns()
+        for first, last in _stretches(self.run.pk, RunItem):
+            self.check()
+            with turns.turn() as cursor:
+                cursor.execute(statement, [*live, self.run.pk, first, last])
+                self.n_taken_down += cursor.rowcount
 
     def judge(self) -> None:
         gates = self._gates()
-        cases = " ".join(f"WHEN {condition} THEN '{outcome}'" for outcome, condition, _ in gates)
-        statement = JUDGE.format(cases=cases, any_gate=" OR ".join(f"({condition})" for _, condition, _ in gates))
+        judge = JUDGE.format(cases=" ".join(f"WHEN {condition} THEN '{outcome}'" for outcome, condition, _ in gates))
         values: list[Any] = [value for _, _, parameters in gates for value in parameters]
-        for cursor, first, last in self._turns(Prediction):
-            outcome = self._outcome_of_passing()
-            here: list[Any] = [self.run.pk, first, last]
-            cursor.execute(statement, [*values, *here, *values])
-            if outcome == "published":
-                cursor.execute(SUPERSEDE, here)
-                self.n_replaced += cursor.rowcount
-            cursor.execute(LET_THROUGH, [outcome, *here])
+        replaces = Prediction.objects.filter(outcome="published").exclude(run=self.run).exists()
+        turns = bulk.Turns()
+        for first, last in _stretches(self.run.pk, Prediction):
+            self.check()
+            with connection.cursor() as cursor:
+                cursor.execute("DELETE FROM training_judged")
+                cursor.execute(judge, [*values, self.run.pk, first, last])
+            with turns.turn() as cursor:
+                self._write(cursor, replaces)
+
+    def _write(self, cursor: CursorWrapper, replaces: bool) -> None:
+        """With the run's row held, so that a retraction comes before this turn or after it."""
+        held = Run.objects.select_for_update(no_key=True).filter(pk=self.run.pk)
+        if held.values_list("retracted_at", flat=True).get():
+            cursor.execute("UPDATE training_judged SET outcome = 'retracted' WHERE outcome = 'published'")
+        elif replaces:
+            cursor.execute(SUPERSEDE)
+            self.n_replaced += cursor.rowcount
+        cursor.execute(WRITE)
 
     def _gates(self) -> list[tuple[str, str, Sequence[Any]]]:
         """(outcome, condition, its parameters) in the order of POTATO-FORMATS 6.8."""
@@ -155,15 +171,6 @@ class _Publication:
             return []
         return list(Run.objects.filter(started_at__gt=self.run.started_at, status=SUCCESS).values_list("pk", flat=True))
 
-    def _outcome_of_passing(self) -> str:
-        """Asked in each turn, with the run's row held: a retraction comes before the turn, or after it."""
-        held = Run.objects.select_for_update(no_key=True).filter(pk=self.run.pk)
-        retracted_at = held.values_list("retracted_at", flat=True).get()
-        return "retracted" if retracted_at else "published"
-
-    def _turns(self, model: type[Prediction] | type[RunItem]) -> Iterator[tuple[CursorWrapper, int, int]]:
-        return _turns(self.run.pk, model, self.check)
-
 
 _FITTED = """EXISTS (
     SELECT 1 FROM training_runitem AS item
@@ -178,43 +185,49 @@ _LATER = """EXISTS (
     AND newer.schema = training_prediction.schema AND newer.instance_id = training_prediction.instance_id)"""
 
 
-def _turns(
-    run_id: str, model: type[Prediction] | type[RunItem], check: Callable[[], None] = lambda: None
-) -> Iterator[tuple[CursorWrapper, int, int]]:
-    """For each stretch of ids in which a run has rows: a transaction's cursor, the first id and the last."""
+def _stretches(run_id: str, model: type[Prediction] | type[RunItem]) -> Iterator[tuple[int, int]]:
+    """The ids in which a run has rows, as stretches from first to last."""
     ends = model.objects.filter(run_id=run_id).aggregate(first=Min("id"), last=Max("id"))
-    if ends["first"] is None:
-        return
-    turns = bulk.Turns()
-    for first in range(ends["first"], ends["last"] + 1, bulk.ROWS):
-        check()
-        with turns.turn() as cursor:
-            yield cursor, first, first + bulk.ROWS - 1
+    if ends["first"] is not None:
+        for first in range(ends["first"], ends["last"] + 1, bulk.ROWS):
+            yield first, first + bulk.ROWS - 1
 
 
-class _Present:
-    """The ids that the project has, as a temporary table `training_present` of this connection."""
-
-    def __init__(self, ids: Iterable[str]) -> None:
-        self.ids = ids
-
-    def __enter__(self) -> None:
-        statement = REMEMBER.format(given=bulk.given())
+@contextmanager
+def _notes_beside() -> Iterator[None]:
+    """Temporary tables of this connection: the ids that the project has, and what was judged of a stretch."""
+    tables = {
+        "training_present": "instance_id text PRIMARY KEY",
+        "training_judged": "id bigint PRIMARY KEY, outcome varchar(20) NOT NULL",
+    }
+    form = "WITHOUT ROWID" if bulk.is_sqlite() else ""
+    with connection.cursor() as cursor:
+        for name, columns in tables.items():
+            cursor.execute(f"DROP TABLE IF EXISTS {name}")
+            cursor.execute(f"CREATE TEMPORARY TABLE {name} ({columns}) {form}")
+    try:
+        yield
+    finally:
         with connection.cursor() as cursor:
-            cursor.execute("CREATE TEMPORARY TABLE IF NOT EXISTS training_present (instance_id text PRIMARY KEY)")
-            cursor.execute("DELETE FROM training_present")
-            for ids in bulk.portions(map(bulk.key, self.ids)):
-                cursor.execute(statement, [bulk.texts(ids)])
+            for name in tables:
+                cursor.execute(f"DROP TABLE IF EXISTS {name}")
 
-    def __exit__(self, *error: object) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("DROP TABLE IF EXISTS training_present")
+
+def _remember(ids: Iterable[str]) -> None:
+    statement = "INSERT INTO training_present SELECT given.value FROM {given} WHERE true ON CONFLICT DO NOTHING"
+    with connection.cursor() as cursor:
+        for portion in bulk.portions(map(bulk.key, ids)):
+            cursor.execute(statement.format(given=bulk.given()), [bulk.texts(portion)])
+        if not bulk.is_sqlite():
+            cursor.execute("ANALYZE training_present")  # nobody else does it for a temporary table
 
 
 def _report(publication: _Publication, config: ProjectConfig, now: datetime) -> dict[str, Any]:
-    run = publication.run
+    run = Run.objects.get(pk=publication.run.pk)
     counted = Prediction.objects.filter(run=run).order_by().values_list("outcome").annotate(n=Count("id"))
     outcomes = dict(counted)
+    if run.retracted_at:  # what is live still comes down in a moment
+        outcomes["retracted"] = outcomes.get("retracted", 0) + outcomes.pop("published", 0)
     report: dict[str, Any] = {
         "n_read": sum(outcomes.values()),
         "n_written": outcomes.get("published", 0),
@@ -254,21 +267,23 @@ def retract(run_id: str, by: str, now: datetime) -> int:
         raise UnknownRun(f"There is no run {bulk.cut(run_id, 100)}")
     Run.objects.filter(pk=run_id, retracted_at__isnull=True).update(retracted_at=now, retracted_by=bulk.cut(by, 100))
     n = 0
-    for cursor, first, last in _turns(run_id, Prediction):
-        cursor.execute(RETRACT, [run_id, first, last])
-        n += cursor.rowcount
-    if n:
-        _conclude_retraction(run_id)
+    turns = bulk.Turns()
+    for first, last in _stretches(run_id, Prediction):
+        with turns.turn() as cursor:
+            cursor.execute(RETRACT, [run_id, first, last])
+            n += cursor.rowcount
+    _conclude_retraction(run_id)
     return n
 
 
 def _conclude_retraction(run_id: str) -> None:
+    n_retracted = Prediction.objects.filter(run_id=run_id, outcome="retracted").count()
     with transaction.atomic():
         run = Run.objects.select_for_update(no_key=True).get(pk=run_id)
         columns: dict[str, Any] = {}
         if run.writeback:
-            n_retracted = Prediction.objects.filter(run=run, outcome="retracted").count()
             columns["writeback"] = {**run.writeback, "n_written": 0, "n_retracted": n_retracted}
-        if run.status in ENDS:
+        if run.status == SUCCESS:
             columns["settled_at"] = None
-        Run.objects.filter(pk=run_id).update(**columns)
+        if columns:
+            Run.objects.filter(pk=run_id).update(**columns)
