@@ -192,13 +192,13 @@ def test_sigterm_after_the_result_leaves_a_finished_run_finished(tmp_path):
     assert events_of(jobdir)[-1].event == "result"
 
 
-def test_numbers_that_are_not_finite_are_null_everywhere(tmp_path):
+def test_numbers_that_are_not_finite_are_null_and_such_a_confidence_is_told_from_none(tmp_path):
     jobdir, code = run(tmp_path, "nan")
     assert code == 0
     assert [event.fields["value"] for event in events_of(jobdir, "metric")] == [None, None]
     (line,) = predictions_of(jobdir)
-    assert line["confidence"] is None
-    assert line["payload"] == {"label": "glad", "confidence": None, "scores": {"glad": None, "sad": 0.5}}
+    assert line["confidence"] == "nan"
+    assert line["payload"] == {"label": "glad", "confidence": "nan", "scores": {"glad": None, "sad": 0.5}}
     assert b"NaN" not in jobdir.events.read_bytes() + jobdir.predictions.read_bytes()
 
 

@@ -283,8 +283,13 @@ class Work:
         split: str = "",
     ) -> None:
         """One prediction. `label` by the schema's kind: nominal a label; ordinal a point as text; continuous a float;
-        multilabel a list of labels; span a list of {"start", "end", "label"}. `confidence` is in [0, 1] or None."""
-        payload = {"label": label, "confidence": _number(confidence)}  # type: Dict[str, Any]
+        multilabel a list of labels; span a list of {"start", "end", "label"}. `confidence` is in [0, 1] or None; one
+        that is not finite travels as a word ("nan"): null says that there is none, and that passes the server's gate.
+        """
+        sure = _number(confidence)
+        if sure is None and confidence is not None:
+            sure = str(float(confidence))  # type: ignore[assignment]
+        payload = {"label": label, "confidence": sure}  # type: Dict[str, Any]
         if scores is not None:
             payload["scores"] = scores
         line = {
