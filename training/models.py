@@ -45,6 +45,7 @@ class Run(models.Model):
     stop_by = models.CharField(max_length=150, blank=True)
 
     splits = models.JSONField(default=dict)  # split name -> number of items
+    n_answers = models.BigIntegerField(null=True)  # of all annotators to its schemas, when its bundle was made
     bundle_digest = models.CharField(max_length=64, blank=True)
     host = models.CharField(max_length=255, blank=True)
     python = models.CharField(max_length=100, blank=True)

@@ -22,6 +22,7 @@ from training.supervisor.concluding import settle, store
 from training.supervisor.errand import Errand
 from training.supervisor.lease import Lease
 from training.supervisor.packing import pack
+from training.supervisor.retraining import retrain
 
 if TYPE_CHECKING:
     from training.backends.base import Backend
@@ -35,6 +36,7 @@ PACE_S = 0.1
 IDLE_S = 0.2
 WAITING_S = 0.3
 JUDGE_EVERY_S = 1.0  # queue timeouts
+LOOK_EVERY_S, MOST_LOOK_EVERY_S = 30.0, 600.0  # new answers, for auto_retrain
 # A worker that a kill did not end (its disk or its GPU hangs) holds the next run up for this long at most.
 LINGER_S = 30.0
 MOST_FAILURES = 3  # in a row, of our own making; then the run ends as an error
@@ -63,6 +65,9 @@ class Supervisor:
         self._background = background
         self._config: ProjectConfig | None = None
         self._settling: Errand | None = None
+        self._looking: Errand | None = None
+        self._looking_since: datetime | None = None
+        self._look_at: datetime | None = None
         self._leaving: Charge | None = None
         self._leaving_since: datetime | None = None
         self._judged_at: datetime | None = None
@@ -165,7 +170,7 @@ class Supervisor:
         if not self._hold_lease(now):
             return False
         if self._has_nothing_in_hand and not runs.any_to_care_for():
-            return False
+            return self._look_for_answers(now)
         run = Run.objects.filter(status=RUNNING).first()
         if self.charge and (run is None or run.id != self.charge.run_id):
             self._leave(now)  # somebody else has ended it
@@ -193,10 +198,10 @@ class Supervisor:
 
     def _drop(self) -> None:
         """Forget all that is under care, and stop nothing: who holds the lease next takes it up."""
-        for errand in (self._settling, *self._errands(self.charge), *self._errands(self._leaving)):
+        for errand in (self._settling, self._looking, *self._errands(self.charge), *self._errands(self._leaving)):
             if errand:
                 errand.abandon()
-        self.charge = self._settling = self._leaving = None
+        self.charge = self._settling = self._looking = self._leaving = None
 
     @staticmethod
     def _errands(charge: Charge | None) -> tuple[Errand | None, ...]:
@@ -254,6 +259,29 @@ class Supervisor:
             return False
         self.charge = self._charge(run, project)
         return self._care(run, now)
+
+    def _look_for_answers(self, now: datetime) -> bool:
+        """Where the project file has auto_retrain, see now and then whether it is time to train again."""
+        if self._looking is not None:
+            return self._looked(self._looking, now)
+        if self._look_at and now < self._look_at:
+            return False
+        self._look_at = now + timedelta(seconds=LOOK_EVERY_S)
+        project = self._read_config()
+        if project is None or not project.model_training.auto_retrain.enabled:
+            return False
+        self._looking, self._looking_since = self._errand(lambda check: retrain(project, now)), now
+        return True
+
+    def _looked(self, looking: Errand, now: datetime) -> bool:
+        if not looking.done:
+            return False
+        # Of a project that takes long to read, one twentieth of the time.
+        pause = min(max(LOOK_EVERY_S, 20 * (now - (self._looking_since or now)).total_seconds()), MOST_LOOK_EVERY_S)
+        self._looking, self._look_at = None, now + timedelta(seconds=pause)
+        trouble = self._outcome(looking.error, "looking for new answers").message if looking.error else ""
+        self._say_once("auto_retrain", f"auto_retrain cannot start a run: {trouble}" if trouble else "")
+        return looking.value is not None
 
     # The run under care.
 

@@ -13,6 +13,7 @@ from training.errors import ProjectError
 from training.models import Run
 from training.project import Project
 from training.supervisor.errand import Check
+from training.supervisor.retraining import answers_in
 
 if TYPE_CHECKING:
     from training.bundle import Bundle
@@ -40,7 +41,8 @@ def pack(config: ProjectConfig, run: Run, directory: Path, check: Check) -> Bund
     for warning in built.manifest["stats"]["warnings"]:
         runs.step(run.id, warning, level="warning")
     # Last: the digest in the run's row says that bundle and ledger are whole.
-    runs.record(run.id, bundle_digest=built.digest, splits=dict(built.splits))
+    counts = {"splits": dict(built.splits), "n_answers": answers_in(built.manifest["stats"])}
+    runs.record(run.id, bundle_digest=built.digest, **counts)
     return built
 
 
