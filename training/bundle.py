@@ -88,7 +88,7 @@ def archive(bundle: Bundle, target: Path) -> Path:
         with (
             part.open("wb") as raw,
             gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w", format=tarfile.USTAR_FORMAT) as tar,
+            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
             for name in _names(bundle.path):
                 _add(tar, bundle.path / name, name)
@@ -189,7 +189,7 @@ class _Media:
     def take(self, row: dict[str, Any]) -> None:
         """Replace the reference in a row by its place below media/; remote ones stay, bad ones are `media_missing`."""
         reference = row["media"]
-        if urlsplit_scheme(reference) in ("http", "https"):
+        if _scheme(reference) in ("http", "https"):
             return
         place = self._taken.get(reference)
         if place is None:
@@ -241,7 +241,7 @@ class _Media:
         return place
 
 
-def urlsplit_scheme(reference: str) -> str:
+def _scheme(reference: str) -> str:
     try:
         return urlsplit(reference).scheme
     except ValueError:

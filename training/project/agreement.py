@@ -13,6 +13,8 @@ therefore sums in Potato's own order: items, annotators and classes sorted, one 
 from __future__ import annotations
 
 import hashlib
+import itertools
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -65,17 +67,26 @@ def resolve(votes: Votes, items: Sequence[str], users: Sequence[str], method: st
     return Resolution(by_item, shares, method, reliability, **_agreement(columns))
 
 
-def split_of(item: str, seed: int, splits: Mapping[str, float]) -> str:
-    """The split of an item, from its id alone and the same as Potato's (POTATO-FORMATS 6.3)."""
-    digest = hashlib.sha256(f"{seed}:{item}".encode()).hexdigest()
-    place = int(digest[:8], 16) / 0xFFFFFFFF
-    total = sum(splits.values())
-    share = 0.0
-    for name, part in splits.items():
-        share += part / total
-        if place <= share:
-            return name
-    return list(splits)[-1]  # shares that add up to a little less than one
+class Splits:
+    """Gives each item its split, from its id alone and the same as Potato's (POTATO-FORMATS 6.3)."""
+
+    def __init__(self, seed: int, shares: Mapping[str, float]) -> None:
+        self.names = list(shares)
+        self._seed = f"{seed}:".encode()
+        total = sum(shares.values())
+        # The last share takes what the rounding of the sum leaves.
+        self._ends = list(itertools.accumulate(share / total for share in shares.values()))[:-1]
+
+    def number(self, item: str) -> int:
+        """The place in `names` of an item's split."""
+        digest = hashlib.sha256(self._seed + item.encode()).digest()
+        return bisect_left(self._ends, int.from_bytes(digest[:4]) / 0xFFFFFFFF)
+
+
+def split_of(item: str, seed: int, shares: Mapping[str, float]) -> str:
+    """The split of one item."""
+    splits = Splits(seed, shares)
+    return splits.names[splits.number(item)]
 
 
 def _columns(votes: Votes) -> tuple[Ints, Ints, Ints]:

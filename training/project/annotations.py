@@ -66,7 +66,7 @@ class Annotations:
 
     def read(self, output: Path) -> None:
         """Read every annotator's file below a project's output folder; a folder that is missing holds no answers."""
-        first_version = [folder for folder in self._folders(output) if not self._read_state(folder)]
+        first_version = [folder for folder in _folders(output, self.notes) if not self._read_state(folder)]
         version1.read(output, first_version, self)
 
     def person(self, file: Path, user_id: Any) -> str | None:
@@ -79,44 +79,32 @@ class Annotations:
 
     def attempt(self, file: Path, read: Callable[[], Notes | None]) -> None:
         """Read one file; where it is damaged, once more if it was being written, and else not at all."""
-        marks = self._marks()
+        marks = self.marks()
         try:
             notes = read()
         except (ValueError, OSError) as error:
-            self._back(marks)
+            self.back(marks)
             if not _being_written(file):
                 return self.notes.add(*DAMAGED, f"{_place(file)} ({_because(error)})")
             time.sleep(REREAD_AFTER_S)
             try:
                 notes = read()
             except (ValueError, OSError) as second:
-                self._back(marks)
+                self.back(marks)
                 return self.notes.add(*DAMAGED, f"{_place(file)} ({_because(second)})")
         if notes is None:
-            self._back(marks)
+            self.back(marks)
         else:
             self.notes.merge(notes)
         return None
 
-    def _marks(self) -> dict[str, tuple[int, int]]:
+    def marks(self) -> dict[str, tuple[int, int]]:
         return {name: (len(self.votes[name]), len(self.silent[name])) for name in self.schemas}
 
-    def _back(self, marks: Mapping[str, tuple[int, int]]) -> None:
+    def back(self, marks: Mapping[str, tuple[int, int]]) -> None:
         for name, (votes, silent) in marks.items():
             self.votes[name].cut(votes)
             del self.silent[name][silent:]
-
-    def _folders(self, output: Path) -> Iterator[Path]:
-        """The folders directly inside, in the order of their names."""
-        try:
-            entries = sorted(os.scandir(output), key=lambda entry: entry.name)
-        except OSError:
-            return
-        for entry in entries:
-            if entry.is_symlink():
-                self.notes.add(*LINKS, shown(entry.name))
-            elif entry.is_dir(follow_symlinks=False):
-                yield Path(entry.path)
 
     def _read_state(self, folder: Path) -> bool:
         """False where the folder has no file of version 2."""
@@ -148,11 +136,11 @@ class StateReader:
 
     def read(self) -> Notes | None:
         """Returns the notes on what was left out; None where the whole user does not count. ValueError on damage."""
-        marks = self.into._marks()
+        marks = self.into.marks()
         self._pass()
         if self._answered_before_trails and self.trails:
             # Potato writes the trail first; another writer did not, so the answers are read again knowing it.
-            self.into._back(marks)
+            self.into.back(marks)
             self.notes = Notes()
             self._pass()
         user = self.into.person(self.file, self.user_id)
@@ -223,7 +211,7 @@ class StateReader:
             if key in known:
                 return known[key]
         before = self.notes.count
-        vote = answers.vote(said, trail, f"{shown(self.file.parent.name)}, item {shown(item)}")
+        vote = answers.vote(said, trail, f"{shown(item)} by {shown(self.file.parent.name)}")
         if key and vote is not None and self.notes.count == before:
             known[key] = vote
         return vote
@@ -234,14 +222,14 @@ class StateReader:
         if isinstance(raw, Mapping):
             for name, values in raw.items():
                 if isinstance(values, Mapping):
-                    entries[name] = [(str(label), value) for label, value in values.items()]
+                    entries[name] = [(whole(str(label)), value) for label, value in values.items()]
             return entries
         for pair in raw if isinstance(raw, list) else [None]:
             if not (isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], Mapping)):
-                self.notes.add(*SHAPELESS, f"{shown(item)} ({shown(self.file.parent.name)})")
+                self.notes.add(*SHAPELESS, f"{shown(item)} by {shown(self.file.parent.name)}")
                 continue
             key, value = pair
-            entries.setdefault(str(key.get("schema")), []).append((str(key.get("name")), value))
+            entries.setdefault(str(key.get("schema")), []).append((whole(str(key.get("name"))), value))
         return entries
 
     def _take_spans(self, stream: JsonStream) -> None:
@@ -260,7 +248,7 @@ class StateReader:
 
     def _places(self, name: str, span: Mapping[str, Any], item: str) -> list[tuple[int, int, str]]:
         """(start, end, label) of a span, of each part of one in several parts."""
-        where = f"{shown(self.file.parent.name)}, item {shown(item)}"
+        where = f"{shown(item)} by {shown(self.file.parent.name)}"
         field = span.get("target_field")
         if field and field != self.into.text_key:
             self.notes.add(*OTHER_FIELD, f"{shown(name)} in '{shown(field)}' ({where})")
@@ -277,11 +265,24 @@ class StateReader:
 
 def user_files(output: Path) -> Iterator[Path]:
     """Every file below the output folder that may hold answers, in a fixed order, unread."""
-    for folder in Annotations((), Notes())._folders(output):
-        for name in (STATE, *version1.FILES):
+    for folder in _folders(output, Notes()):
+        for name in (STATE, version1.LINES):
             if (folder / name).is_file():
                 yield folder / name
     yield from (output / name for name in version1.FILES if (output / name).is_file())
+
+
+def _folders(output: Path, notes: Notes) -> Iterator[Path]:
+    """The folders directly inside, in the order of their names."""
+    try:
+        entries = sorted(os.scandir(output), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        if entry.is_symlink():
+            notes.add(*LINKS, shown(entry.name))
+        elif entry.is_dir(follow_symlinks=False):
+            yield Path(entry.path)
 
 
 def _members(stream: JsonStream) -> Iterator[str]:

@@ -22,7 +22,7 @@ from training.project.schemas import (
     Schema,
     label_spellings,
 )
-from training.project.trail import Trail
+from training.project.trail import NO_TRAIL, Trail
 
 Entry = tuple[str, Any]  # the name of a label or of a field, and its value
 _NOT_CHOSEN = (None, "", False, 0, "false", "False", "0")
@@ -48,8 +48,10 @@ OUT_OF_RANGE = (
     "{n} answers are outside the range of their scheme: {names}; they are kept",
 )
 UNTOUCHED = (
-    "{n} answer of '{{schema}}' is a default that nobody touched, by the trail of changes, and is left out: {names}",
-    "{n} answers of '{{schema}}' are defaults that nobody touched, by the trail of changes, and are left out: {names}",
+    "{n} answer of '{{schema}}' is what the page showed at first, nobody touched it by the trail of changes, "
+    "and it is left out: {names}",
+    "{n} answers of '{{schema}}' are what the page showed at first, nobody touched them by the trail of changes, "
+    "and they are left out: {names}",
 )
 PREFILLED = (
     "{n} answer of '{{schema}}' is a prelabel that nobody touched, by the trail of changes, and is left out: {names}",
@@ -103,6 +105,7 @@ class Answers:
         self.schema = schema
         self.notes = notes
         self._labels = label_spellings(schema.labels)
+        self._is_select = schema.annotation_type == "select"
         self._takes_free_text = FREE_RESPONSE not in self._labels
         self._vote: Callable[[Sequence[Entry], Trail, str], str | None] = {
             NOMINAL: self._nominal,
@@ -118,14 +121,12 @@ class Answers:
             return None
         if trail.prefilled:
             return self._left_out(PREFILLED, where)
-        if self._is_default(vote):
-            if trail.untouched if self.schema.annotation_type != "select" else trail.silent:
-                return self._left_out(UNTOUCHED, where)
-            if not trail:
-                self._note(MAYBE_UNTOUCHED, "")
-        elif trail.untouched and self.schema.kind == CONTINUOUS:
-            # A slider that a prelabel had set and the annotator only looked at.
-            return self._left_out(PREFILLED, where)
+        default = self._is_default(vote)
+        shown_only = trail.silent and default if self._is_select else trail.untouched
+        if shown_only and (self._is_select or self.schema.kind == CONTINUOUS):
+            return self._left_out(UNTOUCHED, where)
+        if default and trail == NO_TRAIL:
+            self._note(MAYBE_UNTOUCHED, "")
         return vote
 
     def prelabel_vote(self, prediction: Any) -> str | None:
@@ -147,7 +148,7 @@ class Answers:
         return None
 
     def _nominal(self, entries: Sequence[Entry], trail: Trail, where: str) -> str | None:
-        if self.schema.annotation_type == "select":
+        if self._is_select:
             # The field is called select-one; its value is the label.
             entries = [(str(value), value) if name == "select-one" else (name, value) for name, value in entries]
         return self._one_of(self._chosen(entries), trail, where)
@@ -187,7 +188,7 @@ class Answers:
         names = [
             self._labels.get(name) or self._labels.get(name.strip(), name.strip())
             for name, value in entries
-            if chosen(name, value) and not (self._takes_free_text and name == FREE_RESPONSE)
+            if chosen(name, value) and not (self._takes_free_text and name == FREE_RESPONSE) and "\0" not in name
         ]
         return list(dict.fromkeys(name for name in names if name))
 
@@ -206,12 +207,12 @@ class Answers:
         return label_vote(name)
 
     def _undeclared(self, name: str, where: str) -> None:
-        if name not in self._labels:
+        if self._labels and name not in self._labels:
             self.notes.add(*UNDECLARED, f"{self.schema.name} {shown(name)!r} ({where})")
 
     def _is_default(self, vote: str) -> bool:
         """Whether it is what Potato stores for a slider or select that was only on show."""
-        if self.schema.annotation_type == "select":
+        if self._is_select:
             return bool(self.schema.labels) and vote == label_vote(self.schema.labels[0])
         if self.schema.annotation_type == "slider" and self.schema.kind == CONTINUOUS and self.schema.start is not None:
             return vote == number_vote(self.schema.start)

@@ -63,7 +63,13 @@ class Record(NamedTuple):
 
     id: str
     fields: Mapping[str, Any]
-    place: str  # file and line, for sentences
+    file: DataFile
+    at: int
+
+    @property
+    def place(self) -> str:
+        """File and line, for sentences."""
+        return self.file.place(self.at)
 
 
 class Item(NamedTuple):
@@ -138,7 +144,7 @@ class Items:
                         notes.add(*DUPLICATES, f"{shown(id)} ({file.place(entry.at)})")
                         continue
                     seen.add(id)
-                yield Record(id, entry.fields, file.place(entry.at))
+                yield Record(id, entry.fields, file, entry.at)
         if skip is None:
             self._skip = found
 
@@ -165,17 +171,17 @@ class Items:
     def _usable(self, entry: _Entry, file: DataFile, notes: Notes) -> str | None:
         """The id, or None where there is none that a registry could hold."""
         id = entry.id
+        if id is not None and len(id) <= LONGEST_ID and "\0" not in id:
+            return whole(id)
         if id is None:
             notes.add(*NO_ID, f"{file.place(entry.at)} has no '{shown(self.id_key)}'")
-        elif len(id) > LONGEST_ID or "\0" in id:
+        else:
             why = (
                 f"{len(id)} characters are more than {LONGEST_ID}"
                 if len(id) > LONGEST_ID
                 else "it holds a NUL character"
             )
             notes.add(*NO_ID, f"{file.place(entry.at)}: {why}")
-        else:
-            return whole(id)
         return None
 
     def _entries(self, file: DataFile, notes: Notes) -> Iterator[_Entry]:

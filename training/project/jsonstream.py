@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from json.decoder import WHITESPACE, JSONDecodeError  # type: ignore[attr-defined]
+from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
+from re import compile as pattern
 from typing import Any, TextIO
 
 CHUNK_CHARS = 1 << 20
 LARGEST_VALUE_CHARS = 1 << 27  # of one item's answers; more than this is damage, not data
 
+_BLANKS = " \t\n\r"
 _decode = json.JSONDecoder().raw_decode
-_space = WHITESPACE.match
+_solid = pattern(r"[^ \t\n\r]").search
+_next_key = pattern(r'[ \t\n\r]*,[ \t\n\r]*"').match
+_colon = pattern(r"[ \t\n\r]*:[ \t\n\r]*").match
 
 
 class JsonStream:
@@ -33,15 +37,39 @@ class JsonStream:
         self._expect("{")
         if self._taken("}"):
             return
+        key = self._key()
         while True:
-            if self.peek() != '"':
-                raise ValueError("a key of a JSON object is not in quotes")
-            key = self.value()
-            self._expect(":")
             yield key
-            if self._taken("}"):
+            # Most members are followed by the next one inside the buffer; the rest goes the long way.
+            quick = self._quick_key()
+            if quick is not None:
+                key = quick
+            elif self._taken("}"):
                 return
-            self._expect(",")
+            else:
+                self._expect(",")
+                key = self._key()
+
+    def _key(self) -> str:
+        if self.peek() != '"':
+            raise ValueError("a key of a JSON object is not in quotes")
+        key: str = self.value()
+        self._expect(":")
+        return key
+
+    def _quick_key(self) -> str | None:
+        comma = _next_key(self._text, self._at)
+        if comma is None:
+            return None
+        try:
+            key, end = scanstring(self._text, comma.end(), True)
+        except JSONDecodeError:
+            return None
+        colon = _colon(self._text, end)
+        if colon is None:
+            return None
+        self._at = colon.end()
+        return str(key)
 
     def elements(self) -> Iterator[None]:
         """Once for each element of the list at the cursor; the caller takes the element."""
@@ -56,7 +84,9 @@ class JsonStream:
 
     def value(self) -> Any:
         """The whole value at the cursor."""
-        self.peek()
+        # Blanks first: the decoder refuses them, and its error counts the lines of the whole buffer.
+        if self._text[self._at : self._at + 1] in _BLANKS:
+            self.peek()
         while True:
             try:
                 value, end = _decode(self._text, self._at)
@@ -66,8 +96,8 @@ class JsonStream:
                 continue
             except RecursionError:
                 raise ValueError("JSON nested too deep") from None
-            # A number that touches the end of the buffer may go on in the next chunk.
-            if end < len(self._text) or not self._more():
+            # A number near the end of the buffer may go on in the next chunk: of `1.5e+3` so far `1.5e+` is there.
+            if end + 2 < len(self._text) or not self._more():
                 self._at = end
                 return value
 
@@ -86,9 +116,11 @@ class JsonStream:
     def peek(self) -> str:
         """The next character that is not a blank, or the empty string at the end."""
         while True:
-            self._at = _space(self._text, self._at).end()
-            if self._at < len(self._text):
-                return self._text[self._at]
+            found = _solid(self._text, self._at)
+            if found is not None:
+                self._at = found.start()
+                return found.group()
+            self._at = len(self._text)
             if not self._more():
                 return ""
 
@@ -113,7 +145,9 @@ class JsonStream:
         if self._ended or rest > LARGEST_VALUE_CHARS:
             return False
         chunk = self._file.read(max(CHUNK_CHARS, rest))
-        self._ended = not chunk
+        if not chunk:  # what is unread stays where it is: a caller may hold a place in it
+            self._ended = True
+            return False
         self._text = self._text[self._at :] + chunk
         self._at = 0
-        return bool(chunk)
+        return True

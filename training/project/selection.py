@@ -10,17 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.errors import NotTrainable, ProjectError
-from training.project.agreement import Resolution, resolve, split_of
+from training.project.agreement import Resolution, Splits, resolve
 from training.project.annotations import Annotations
 from training.project.answers import Answers, target
 from training.project.items import Items, Record, media_of, text_of
 from training.project.notes import Notes, shown
+from training.project.refusals import Standing, fault
 from training.project.schemas import CONTINUOUS, MULTILABEL, SPAN, Schema
 from training.project.texts import Utf16, displayed
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
 
+TRAIN = "train"
 UNLABELED = "unlabeled"
 NUMBERS = "numbers"  # the one class under which the answers of a continuous schema are counted
 
@@ -86,8 +88,8 @@ class Selector:
         self.unlabeled = unlabeled
         self.notes = Notes()
         self.text_key = config.item_properties.text_key
-        self.splits = config.model_training.splits
-        self.split_names = list(self.splits)
+        self.splits = Splits(config.model_training.split_seed, config.model_training.splits)
+        self.split_names = self.splits.names
         self.shows_spans = any(schema.kind == SPAN for schema in schemas)
         self.linebreaks = getattr(config, "highlight_linebreaks", None) is True
         self.annotations = Annotations(schemas, self.notes, self.text_key)
@@ -118,36 +120,37 @@ class Selector:
 
     def _look_at_items(self) -> None:
         numbers = self.annotations.items.number
-        self.present = np.zeros(len(numbers), bool)
+        self.in_data = np.zeros(len(numbers), bool)
+        self.present = np.zeros(len(numbers), bool)  # in the data, and with a text
         self.split_of = np.zeros(len(numbers), np.int8)
         self.n_items = 0
-        seed = self.config.model_training.split_seed
-        split_number = {name: at for at, name in enumerate(self.split_names)}
         silent = _by_item(self.annotations) if self._prelabels_on_show() else {}
         spans = [(schema, _Spans(self.annotations, schema)) for schema in self.schemas if schema.kind == SPAN]
         self._leave_out: dict[str, set[int]] = {schema.name: set() for schema in self.schemas}
         for record in self.items.records(self.notes):
             number = numbers.get(record.id)
-            text, fault = self._text(record)
-            if fault:
-                self.notes.add(*(WITHOUT_TEXT if number is None else LABELED_WITHOUT_TEXT), _named(record, fault))
+            if number is not None:
+                self.in_data[number] = True
+            text, missing = self._text(record)
+            if missing:
+                self.notes.add(*(WITHOUT_TEXT if number is None else LABELED_WITHOUT_TEXT), _named(record, missing))
                 continue
             self.n_items += 1
             if number is None:
                 continue
             self.present[number] = True
-            self.split_of[number] = split_number[split_of(record.id, seed, self.splits)]
+            self.split_of[number] = self.splits.number(record.id)
             for schema, position in silent.get(number, ()):
                 self._judge_silent(schema, position, record)
             for schema, places in spans:
                 self._judge_spans(schema, places, number, text, record)
 
     def _text(self, record: Record) -> tuple[str, str]:
-        text, fault = text_of(record.fields, self.text_key)
+        text, missing = text_of(record.fields, self.text_key)
         if text and self.shows_spans:
             text = displayed(text, self.linebreaks)
             return text, "" if text.strip() else "blank on the page"
-        return text, fault
+        return text, missing
 
     def _prelabels_on_show(self) -> bool:
         suggested = any(getattr(s, "label_suggestions", None) == "prefill" for s in self.config.annotation_schemes)
@@ -162,7 +165,7 @@ class Selector:
             shown_there = record.fields.get(field_name)
             if isinstance(shown_there, Mapping) and answers.prelabel_vote(shown_there.get(schema.name)) == saved:
                 self._leave_out[schema.name].add(position)
-                answers.note_prefilled(f"item {shown(record.id)}")
+                answers.note_prefilled(shown(record.id))
                 return
 
     def _judge_spans(self, schema: Schema, spans: _Spans, number: int, text: str, record: Record) -> None:
@@ -171,7 +174,7 @@ class Selector:
             offsets = offsets or Utf16(text)
             if _fitted(target(schema, spans.vote(position)), offsets) is None:
                 self._leave_out[schema.name].add(position)
-                name = f"{shown(schema.name)}, item {shown(record.id)} of {offsets.length} characters"
+                name = f"{shown(record.id)} in {shown(schema.name)} ({offsets.length} characters)"
                 self.notes.add(*MISFITS, name)
 
     # --- the resolution ----------------------------------------------------------------------------------------
@@ -189,20 +192,8 @@ class Selector:
         for resolution in self.resolved.values():
             answered |= resolution.votes >= 0
         self.labeled = answered & self.present
-        self._name_unknown(answered)
-
-    def _name_unknown(self, answered: NDArray[np.bool_]) -> None:
-        # An item of the data without a text was named already.
-        missing = np.flatnonzero(answered & ~self.present)
-        if not len(missing):
-            return
-        texts = self.annotations.items.texts()
-        in_data = {texts[number] for number in missing}
-        for record in self.items.records():
-            in_data.discard(record.id)
-        for number in missing:
-            if texts[number] in in_data:
-                self.notes.add(*UNKNOWN_ITEMS, shown(texts[number]))
+        for number in np.flatnonzero(answered & ~self.in_data).tolist():
+            self.notes.add(*UNKNOWN_ITEMS, shown(items[number]))
 
     def _count(self) -> None:
         self.counts = {schema.name: self._count_labels(schema, self.usable[schema.name]) for schema in self.schemas}
@@ -242,80 +233,30 @@ class Selector:
             },
         }
 
-    # --- refusals ----------------------------------------------------------------------------------------------
+    # --- the refusal -------------------------------------------------------------------------------------------
 
     def _refuse(self) -> None:
         for schema in self.schemas:
-            sentence, hint = self._fault(schema)
-            if sentence:
-                notes = self.notes.sentences()
-                raise NotTrainable(sentence, hint=" ".join([hint, *notes[:3]]).strip(), counts=self.counts)
+            found = fault(self._standing(schema))
+            if found:
+                sentence, hint = found
+                hints = [hint, *self.notes.sentences()[:3]]
+                raise NotTrainable(sentence, hint=". ".join(part for part in hints if part), counts=self.counts)
 
-    def _fault(self, schema: Schema) -> tuple[str, str]:
-        """(sentence, hint), or two empty texts where the schema can be trained."""
-        name = shown(schema.name)
-        resolution, which, counts = self.resolved[schema.name], self.usable[schema.name], self.counts[schema.name]
-        n = int(which.sum())
-        if not resolution.n_items:
-            return f"Nobody has answered '{name}' yet: 0 items are labelled", self._answered_elsewhere()
-        if not n:
-            return (
-                f"None of the {resolution.n_items} items that were answered in '{name}' can be trained on: "
-                "they are not in the data files, or have no text",
-                "",
-            )
-        if n == 1:
-            return f"Only 1 item is labelled in '{name}' ({_listed(counts)}); a model needs at least 2", ""
-        train = which & (self.split_of == self.split_names.index("train"))
-        if not train.any():
-            held = ", ".join(f"{name} {size}" for name, size in self._split_sizes().items() if name != UNLABELED)
-            hint = "Annotate more items, or give train a larger share in model_training.splits"
-            return f"All {n} labelled items of '{name}' are held out ({held}), and none is left to train on", hint
-        if schema.kind != SPAN and len(np.unique(resolution.votes[which])) == 1:
-            return f"All {n} labelled items of '{name}' have the same answer ({_listed(counts)})", ""
-        if self._no_agreement(schema, resolution):
-            return (
-                f"Annotators disagree on every item of '{name}' that two or more of them answered "
-                f"({resolution.n_several} of {resolution.n_items} items), so there is no agreed answer to train on "
-                f"({_listed(counts)})",
-                "Look at the question and the guidelines with the annotators",
-            )
-        if schema.kind != SPAN and len(np.unique(resolution.votes[train])) == 1:
-            in_train = self._count_labels(schema, train)
-            hint = "Annotate more items of the other answers"
-            return (
-                f"All {int(train.sum())} items to train on in '{name}' have the same answer ({_listed(in_train)})",
-                hint,
-            )
-        return "", ""
-
-    def _answered_elsewhere(self) -> str:
-        n = len(self.annotations.users)
-        return (
-            f"{n} annotators have a file in {self.config.output_annotation_dir}"
-            if n
-            else "No annotator has saved anything"
+    def _standing(self, schema: Schema) -> Standing:
+        usable = self.usable[schema.name]
+        sizes = {name: int((usable & (self.split_of == at)).sum()) for at, name in enumerate(self.split_names)}
+        n, folder = len(self.annotations.users), shown(self.config.output_annotation_dir)
+        return Standing(
+            schema=schema,
+            votes=self.annotations.votes[schema.name],
+            resolution=self.resolved[schema.name],
+            usable=usable,
+            train=usable & (self.split_of == self.split_names.index(TRAIN)),
+            counts=self.counts[schema.name],
+            held_out={name: n for name, n in sizes.items() if name != TRAIN},
+            files=f"{folder} has files of {n} annotator{'s' * (n != 1)}" if n else f"{folder} has no annotator's file",
         )
-
-    def _no_agreement(self, schema: Schema, resolution: Resolution) -> bool:
-        """Whether consensus would be tossing coins: at least half of the answered items, and at least two, have two
-        answers or more, and on none of them do two annotators agree in anything: a label, a point, one label of a
-        set, a stretch of text. Numbers are hardly ever equal and are not refused for it."""
-        if schema.kind == CONTINUOUS or resolution.n_several < 2 or resolution.n_several * 2 < resolution.n_items:
-            return False
-        if resolution.n_paired:
-            return False
-        return schema.kind not in (MULTILABEL, SPAN) or not self._share_something(schema)
-
-    def _share_something(self, schema: Schema) -> bool:
-        votes = self.annotations.votes[schema.name]
-        said: dict[int, list[Any]] = {}
-        for item, _, vote in votes:
-            answer = target(schema, votes.said.text(vote))
-            if any(_overlap(schema, answer, other) for other in said.get(item, ())):
-                return True
-            said.setdefault(item, []).append(answer)
-        return False
 
     # --- the rows ----------------------------------------------------------------------------------------------
 
@@ -327,8 +268,8 @@ class Selector:
             labeled = number is not None and self.labeled[number]
             if not labeled and not self.unlabeled:
                 continue
-            text, fault = self._text(record)
-            if fault:
+            text, missing = self._text(record)
+            if missing:
                 continue
             row: dict[str, Any] = {"instance_id": record.id, "text": text}
             split = UNLABELED
@@ -395,12 +336,6 @@ def _fitted(spans: Sequence[Mapping[str, Any]], offsets: Utf16) -> list[dict[str
     return sorted(fitted, key=lambda span: (span["start"], span["end"], span["label"]))
 
 
-def _overlap(schema: Schema, one: Any, other: Any) -> bool:
-    if schema.kind == MULTILABEL:
-        return not set(one).isdisjoint(other)
-    return any(a["label"] == b["label"] and a["start"] < b["end"] and b["start"] < a["end"] for a in one for b in other)
-
-
 def _labels_of(schema: Schema, vote: str) -> list[str]:
     said = target(schema, vote)
     if schema.kind == CONTINUOUS:
@@ -415,9 +350,5 @@ def _occurring(schema: Schema, counts: Mapping[str, int]) -> list[str]:
     return declared + sorted(label for label in counts if label not in schema.labels)
 
 
-def _listed(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{shown(label)} {n}" for label, n in counts.items()) or "no labels"
-
-
-def _named(record: Record, fault: str) -> str:
-    return f"{shown(record.id)} ({record.place}: {fault})"
+def _named(record: Record, missing: str) -> str:
+    return f"{shown(record.id)} ({record.place}: {missing})"

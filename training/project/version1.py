@@ -81,7 +81,7 @@ def _vote(into: Annotations, user: str, records: Any, notes: Notes) -> None:
     span_schemas = [schema for schema in into.schemas.values() if schema.kind == SPAN]
     for item, entries, spans, text in records:
         for name, answer in answers.items():
-            vote = answer.vote(entries.get(name, ()), NO_TRAIL, f"{shown(user)}, item {shown(item)}")
+            vote = answer.vote(entries.get(name, ()), NO_TRAIL, f"{shown(item)} by {shown(user)}")
             if vote is not None:
                 into.votes[name].add(into.items.of(item), number, vote)
         for schema in span_schemas:
