@@ -426,6 +426,13 @@ def test_a_worker_that_left_traces_and_cannot_be_found_is_an_error(stage: Stage,
     assert stage.world.started == [running.id]
 
 
+def test_a_project_whose_output_moved_during_a_run_gets_no_second_worker(stage: Stage, running: Run) -> None:
+    stage.file.write_text(stage.file.read_text().replace('"annotation_output"', '"elsewhere"'))
+    stage.replace_supervisor()
+    stage.settle()
+    assert (now_of(running).error_code, stage.world.started) == ("supervisor_restarted", [running.id])
+
+
 def test_a_wish_survives_the_supervisor(stage: Stage, running: Run) -> None:
     runs.ask_stop(running.id, now=stage.now)
     stage.replace_supervisor()

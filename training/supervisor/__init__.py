@@ -129,7 +129,9 @@ class Supervisor:
 
     def _database_failed(self, error: db.Error) -> float:
         """The database is locked, gone, or not made yet: say so once, and try again with a new connection."""
-        self._say_once("database", f"The database cannot be used now, and is tried again: {_line(error)}")
+        self._say_once(
+            "database", f"The database cannot be used now, and is tried again: {_line(error)}{_remedy(error)}"
+        )
         db.connection.close()
         return self._back_off()
 
@@ -301,6 +303,7 @@ class Supervisor:
             job = charge.jobdir.read_job()
         except (OSError, ValueError):
             job = None  # it was killed before anything could be started
+            charge.lost = run.events_taken > 0  # or the project's folder has moved, and its worker is elsewhere
         if job and charge.backend:
             charge.limits = limits_of(charge.config, run.backend, job)
             charge.execution = charge.backend.attach(job, charge.directory)
@@ -524,6 +527,11 @@ def _fault(error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         return Fault("The memory of the machine that the supervisor runs on ran out", "out_of_memory")
     return Fault(f"{type(error).__name__}: {error}", "supervisor_failed")
+
+
+def _remedy(error: db.Error) -> str:
+    text = str(error)
+    return " (`manage.py migrate` makes its tables)" if "no such table" in text or "does not exist" in text else ""
 
 
 def _line(error: BaseException) -> str:
