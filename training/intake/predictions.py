@@ -243,12 +243,13 @@ class _Reader:
 
 def _decode_all(lines: list[bytes]) -> list[Any]:
     """What each line says, or the _Unfit that it is: as one JSON list where that goes, which is quicker."""
-    text = b",".join(lines)
+    # The 0 between two lines shows that each line is one value, and that no two are one value together.
+    text = b",0,".join(lines)
     if len(text) <= LONGEST_LINE:
         try:
             found = _decode_json(f"[{text.decode()}]")
-            if len(found) == len(lines) and not _UNFIT_ESCAPE.search(text):
-                return found
+            if found[1::2] == [0] * (len(lines) - 1) and not _UNFIT_ESCAPE.search(text):
+                return found[::2]
         except (ValueError, RecursionError):
             pass
     return [_decode(line) for line in lines]
