@@ -13,5 +13,5 @@ if [ ! -e .venv38/.installed ]; then
     touch .venv38/.installed
 fi
 # No configuration and no conftest of the other tests: they want Django, which such a host has not.
-PYTHONPATH=. exec .venv38/bin/python -m pytest -q -c /dev/null --rootdir tests/agent --confcutdir tests/agent \
+PYTHONPATH=.:tests exec .venv38/bin/python -m pytest -q -c /dev/null --rootdir tests/agent --confcutdir tests/agent \
     -p no:cacheprovider tests/agent
