@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional
 
 from training.agent.jobdir import EventTail, JobDir
 from training.agent.process import environment_for
-from training.agent.protocol import Event, Job
+from training.agent.protocol import Event, Job, json_line
 
 CODE = Path(__file__).resolve().parent.parent
 TOY = CODE / "tests" / "agent" / "toy"
@@ -21,8 +21,7 @@ def write_bundle(folder: Path, splits: Dict[str, List[Dict[str, Any]]], schemas:
     folder.mkdir(parents=True)
     entries = {}
     for name, rows in splits.items():
-        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
-        (folder / (name + ".jsonl")).write_bytes("".join(lines).encode("utf-8", "surrogatepass"))
+        (folder / (name + ".jsonl")).write_bytes(b"".join(json_line(row) for row in rows))
         entries[name] = {"path": name + ".jsonl", "format": "jsonl", "n": len(rows)}
     manifest = {"v": 1, "schemas": schemas, "splits": entries}
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")

@@ -14,7 +14,20 @@ import json
 import re
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from ..worker import JobUnfit, Work
 
@@ -469,10 +482,10 @@ def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
     """One file for each schema, which needs no other, and labels.json that says what is in them."""
     import skops.io
 
-    entries = []
+    entries = []  # type: List[Dict[str, Any]]
     packed = pack(features)
     for place, head in enumerate(heads):
-        name = _file_name(head.schema["name"], place)
+        name = _file_name(head.schema["name"], place, {entry["file"].lower() for entry in entries})
         parts = {"features": packed, "estimators": head.estimators, "temperature": head.temperature}
         skops.io.dump(parts, str(folder / name), compression=zipfile.ZIP_DEFLATED, compresslevel=1)
         entries.append(dict(head.schema, file=name, labels=head.labels, threshold=head.threshold))
@@ -480,10 +493,11 @@ def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
     (folder / "labels.json").write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
-def _file_name(schema: str, place: int) -> str:
-    """The schema's name where it can be a file's; else its place, so that two never meet."""
+def _file_name(schema: str, place: int, taken: Container[str]) -> str:
+    """The schema's name where it can be a file's; else with its place, so that two never meet, `Mood` and `mood` too."""
     plain = re.sub(r"[^\w.-]", "_", schema).lstrip(".")[:60]
-    return "%s.skops" % (plain if plain == schema else "%d-%s" % (place, plain))
+    name = "%s.skops" % plain
+    return name if plain == schema and name.lower() not in taken else "%d-%s" % (place, name)
 
 
 def pack(features: Any) -> List[Dict[str, Any]]:
