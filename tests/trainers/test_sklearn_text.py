@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,10 @@ def test_multilabel_fits_each_label_by_itself_and_predicts_lists_of_names(tmp_pa
     lines = predictions_of(jobdir, "test")
     assert [] in [line["payload"]["label"] for line in lines]
     assert all(set(line["payload"]["scores"]) == {"price", "0", "delivery"} for line in lines)
-    assert all(line["confidence"] >= 0.5 for line in lines)
+    for line in lines:
+        given, scores = line["payload"]["label"], line["payload"]["scores"]
+        decisions = [p if label in given else 1 - p for label, p in scores.items()]
+        assert line["confidence"] == pytest.approx(math.prod(decisions), abs=1e-4)
 
 
 def test_a_threshold_decides_from_which_probability_on_a_label_is_given(tmp_path: Path) -> None:

@@ -223,12 +223,12 @@ class Multilabel(Head):
             self.estimators.append(binary(matrix, np.array([label in target for target in targets]), settings))
 
     def answers(self, matrix: "csr_matrix") -> Iterator[Answer]:
-        """The confidence is that of the least sure decision, for a label or against it."""
+        """The confidence is that every decision is right, for a label or against it, were labels independent."""
         import numpy as np
 
         for row in np.stack([probability(model, matrix) for model in self.estimators], axis=1):
             given = row >= self.threshold
-            sure = float(np.where(given, row, 1.0 - row).min())
+            sure = float(np.where(given, row, 1.0 - row).prod())
             labels = [label for label, is_given in zip(self.labels, given) if is_given]
             yield Answer(labels, number(sure), scores(self.labels, row))
 
@@ -494,7 +494,7 @@ def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
 
 
 def _file_name(schema: str, place: int, taken: Container[str]) -> str:
-    """The schema's name where it can be a file's; else with its place, so that two never meet, `Mood` and `mood` too."""
+    """The schema's name where it can be a file's; else with its place, so that two (Mood, mood) never meet."""
     plain = re.sub(r"[^\w.-]", "_", schema).lstrip(".")[:60]
     name = "%s.skops" % plain
     return name if plain == schema and name.lower() not in taken else "%d-%s" % (place, name)
