@@ -47,6 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("Interrupted", file=sys.stderr)
         return 130
+    except Exception as error:  # of the settings, say a DATABASE_URL that is none; the commands say their own
+        if os.environ.get("POTATO_TRACEBACK") == "1":
+            raise
+        print(f"potato cannot start: {type(error).__name__}: {error} (POTATO_TRACEBACK=1 shows where)", file=sys.stderr)
+        return 1
     return code
 
 

@@ -79,3 +79,11 @@ def test_the_project_file_on_the_command_line_comes_before_the_environment(
 def test_manage_runs_djangos_own_commands_on_the_project(copy_project) -> None:  # type: ignore[no-untyped-def]
     done = potato("manage", str(copy_project("radio-sentiment")), "check")
     assert done.returncode == 0, done.stderr
+
+
+def test_settings_that_cannot_be_read_are_a_sentence() -> None:
+    for variable, value in (("DATABASE_URL", "nonsense://x"), ("DJANGO_LOG_LEVEL", "LOUD")):
+        done = potato("training", "check", "local", "config.yaml", **{variable: value})
+        assert done.returncode == 1
+        assert done.stderr.startswith("potato cannot start: ")
+        assert "Traceback" not in done.stderr
