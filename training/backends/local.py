@@ -21,7 +21,7 @@ from training.backends.base import Backend, Concern, Execution, Report, ended_wi
 from training.errors import BackendRefused
 
 PLACE = "on this machine"
-PROBE_TIMEOUT_S = 60.0  # torch, from a cold disk, takes tens of seconds
+PROBE_TIMEOUT_S = 25.0  # torch takes seconds from a cold disk; a web server gives up on a request after 30
 EVENTS_AT_ONCE = 2000
 
 # What a worker has no business with: the site's own settings, and whatever opens a door somewhere.

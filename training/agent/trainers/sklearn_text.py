@@ -12,6 +12,7 @@ its own, by its kind, fitted on the rows that have its target:
 
 import json
 import re
+import sys
 import zipfile
 from pathlib import Path
 from typing import (
@@ -478,16 +479,32 @@ def batches(rows: Iterable[Any], size: int) -> Iterator[List[Any]]:
 # What is kept: skops, which holds no code, and JSON.
 
 
+def skops_io() -> Any:
+    """The module skops.io, without torch, which it would import through scikit-learn's vendored packages.
+
+    That costs 2 seconds and 180 MB, for nothing: no model of ours holds a tensor. An entry of None in sys.modules
+    makes `import torch` fail as where it is not installed.
+    """
+    is_free = "torch" not in sys.modules
+    if is_free:
+        sys.modules["torch"] = None  # type: ignore[assignment]
+    try:
+        import skops.io
+    finally:
+        if is_free:
+            del sys.modules["torch"]
+    return skops.io
+
+
 def save(folder: Path, features: Any, heads: Sequence[Head]) -> None:
     """One file for each schema, which needs no other, and labels.json that says what is in them."""
-    import skops.io
-
+    io = skops_io()
     entries = []  # type: List[Dict[str, Any]]
     packed = pack(features)
     for place, head in enumerate(heads):
         name = _file_name(head.schema["name"], place, {entry["file"].lower() for entry in entries})
         parts = {"features": packed, "estimators": head.estimators, "temperature": head.temperature}
-        skops.io.dump(parts, str(folder / name), compression=zipfile.ZIP_DEFLATED, compresslevel=1)
+        io.dump(parts, str(folder / name), compression=zipfile.ZIP_DEFLATED, compresslevel=1)
         entries.append(dict(head.schema, file=name, labels=head.labels, threshold=head.threshold))
     document = {"v": VERSION, "trainer": "sklearn-text", "schemas": entries}
     (folder / "labels.json").write_text(json.dumps(document, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
@@ -543,12 +560,11 @@ class Model:
 
 def load(folder: Path) -> Dict[str, Model]:
     """Schema name -> Model of an artifacts folder. Only types that skops itself trusts are loaded; no code runs."""
-    import skops.io
-
+    io = skops_io()
     document = json.loads((folder / "labels.json").read_text(encoding="utf-8"))
     models = {}
     for entry in document["schemas"]:
-        parts = skops.io.load(str(folder / entry["file"]), trusted=[])
+        parts = io.load(str(folder / entry["file"]), trusted=[])
         head = HEADS[entry["kind"]](entry, entry["labels"])  # type: Head
         head.estimators, head.temperature = parts["estimators"], parts["temperature"]
         head.threshold = entry["threshold"]
