@@ -215,7 +215,9 @@ def test_progress_is_held_to_four_a_second_and_the_last_is_always_sent(tmp_path)
     progress = [event.fields["current"] for event in events_of(jobdir, "progress")]
     assert progress[0] == 0 and progress[-1] == 5000
     assert len(progress) < 100
-    assert len(events_of(jobdir, "status")) < 100
+    steps = [event.fields["step"] for event in events_of(jobdir, "status")]
+    assert steps[-1] == "step 5000"
+    assert len(steps) < 100
 
 
 def test_strange_line_ends_and_half_characters_cut_no_line(tmp_path):
@@ -234,8 +236,15 @@ def test_num_threads_reaches_the_libraries_and_the_hub_is_off(tmp_path):
 
 def test_a_trainer_without_torch_computes_on_the_cpu(tmp_path):
     jobdir, _ = run(tmp_path, "device", device="auto")
-    assert "device cpu" in [event.fields["msg"] for event in events_of(jobdir, "log")]
-    assert any(event.fields.get("device", "").startswith("CPU (") for event in events_of(jobdir, "status"))
+    assert [event.fields["msg"] for event in events_of(jobdir, "log")] == ["device cpu"]
+    assert events_of(jobdir, "status")[1].fields["device"].startswith("CPU (")
+
+
+def test_a_device_that_a_trainer_cannot_use_is_warned_of(tmp_path):
+    jobdir, _ = run(tmp_path, "finish", device="cuda:1")
+    assert [event.fields for event in events_of(jobdir, "log")] == [
+        {"level": "warning", "msg": "Trainer 'toy' computes on the CPU and makes no use of device cuda:1"}
+    ]
 
 
 def test_a_split_that_the_bundle_lacks_has_no_rows(tmp_path):

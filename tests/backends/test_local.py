@@ -143,8 +143,7 @@ def test_a_machine_that_was_restarted_is_said(place: LocalPlace, tmp_path: Path)
     wait_for(lambda: execution.done)
     found = place.backend().attach(job, jobdir.path)
     assert found is not None and found.done and found.exit_code is None
-    words = "The worker on this machine is gone and left no exit code; most likely the machine was restarted"
-    assert found.failure == words
+    assert found.failure and found.failure.startswith("The worker on this machine is gone and left no exit code")
 
 
 def test_a_folder_that_cannot_be_written_to_refuses_the_run(place: LocalPlace, tmp_path: Path) -> None:

@@ -8,12 +8,15 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Sequence
 
 from . import protocol
 from .jobdir import EventLog, JobDir
 from .protocol import Event, Job
 from .trainers import TRAINERS, Trainer, check_params, nearest_hint
+
+if TYPE_CHECKING:
+    from . import probe
 
 PROGRESS_INTERVAL_S = 0.25  # four a second (POTATO-FORMATS 6.5)
 STATUS_BURST = 20  # captions that may come at once before they, too, are held to four a second
@@ -116,12 +119,15 @@ class Voice:
         self._status_sent = []  # type: List[float]
         self._progress_sent_at = 0.0
         self._progress = None  # type: Optional[Event]  # held back, not sent yet
+        self._caption = None  # type: Optional[Event]  # the same of status
         self._phase = ""
         self._phase_began = 0.0
 
     def say(self, event: str, **fields: Any) -> None:
         if event in ("status", "result", "error", "artifact"):
             self._send_held_progress()
+        if event in ("result", "error"):
+            self._send_held_caption()
         self._log.write(Event(event, fields))
 
     def status(self, **fields: Any) -> None:
@@ -129,7 +135,10 @@ class Voice:
         self._status_sent = [at for at in self._status_sent if now - at < STATUS_BURST * PROGRESS_INTERVAL_S]
         if len(self._status_sent) < STATUS_BURST:
             self._status_sent.append(now)
+            self._caption = None
             self.say("status", **fields)
+        else:
+            self._caption = Event("status", fields)
 
     def progress(self, phase: str, current: float, total: Optional[float]) -> None:
         now = time.monotonic()
@@ -148,6 +157,11 @@ class Voice:
         if not total or not current or current < 0:
             return None
         return round(max(0.0, (now - self._phase_began) / current * (total - current)), 1)
+
+    def _send_held_caption(self) -> None:
+        held, self._caption = self._caption, None
+        if held is not None:
+            self._log.write(held)
 
     def _send_held_progress(self) -> None:
         held, self._progress = self._progress, None
@@ -236,14 +250,22 @@ class Work:
     def _resolve_device(self) -> str:
         from . import probe
 
-        if "torch" not in self.trainer.packages:
-            found = probe.Device("cpu", probe.cpu_name())
-        else:
+        if "torch" in self.trainer.packages:
             found = probe.resolve_device(self.job.device)
+        else:
+            found = self._cpu(probe.cpu_name())
         if found.warning:
             self.log(found.warning, "warning")
         self._voice.status(state="running", step="computing on %s" % found.title, device=found.title)
         return found.name
+
+    def _cpu(self, title: str) -> "probe.Device":
+        """The only device of a trainer that has no torch."""
+        from . import probe
+
+        is_content = self.job.device in ("auto", "cpu")
+        words = "Trainer '%s' computes on the CPU and makes no use of device %s" % (self.trainer.name, self.job.device)
+        return probe.Device("cpu", title, "" if is_content else words)
 
     # What may be said.
 
@@ -366,6 +388,8 @@ def _run_aloud(jobdir: JobDir, voice: Voice, wish: Wish) -> int:
         prepare_environment(job)
         trainer = _trainer(job.trainer)
         work = Work(jobdir, job, trainer, voice, wish)
+        if "torch" not in trainer.packages:
+            work.device  # noqa: B018 - nothing to import for it, so the record has it from the start
         work.status("loading what %s needs" % trainer.name)
         _train(trainer, work)
         result = work.close()

@@ -124,7 +124,8 @@ class Backend(ABC):
 def ended_without_result(place: str, exit_code: int | None) -> str:
     """The sentence for a worker that is gone and sent no result; `place` is e.g. `on this machine`."""
     if exit_code is None:
-        return f"The worker {place} is gone and left no exit code; most likely the machine was restarted"
+        why = "most likely the machine was restarted, or its disk is full"
+        return f"The worker {place} is gone and left no exit code; {why}"
     if exit_code >= 0:
         return f"The worker {place} ended with exit code {exit_code} and no result"
     sentence = f"The worker {place} was killed by {_signal_name(-exit_code)} (signal {-exit_code})"
