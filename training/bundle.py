@@ -213,7 +213,7 @@ class _Media:
             if not real.is_relative_to(self.root):
                 self.n_outside += 1
                 return ""
-            if real.is_file():
+            if _is_file(real):
                 return self._put(real)
         self.n_missing += 1
         return ""
@@ -239,6 +239,13 @@ class _Media:
                 shutil.copyfile(real, link)
         self.n_linked += 1
         return place
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long
+        return False
 
 
 def _scheme(reference: str) -> str:

@@ -1,4 +1,4 @@
-"""The values that Potato's own functions give for the real projects, from /work/shared or wherever they are kept."""
+"""The values that Potato's own functions give for projects that Potato itself wrote (tests/projects/expected)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from training.config import load
 from training.project import Project, split_of
 
-PROJECTS = Path(__file__).resolve().parents[3] / "shared" / "projects"
+PROJECTS = Path(__file__).resolve().parents[1] / "projects"
 CASES = [
     (file.stem, schema)
     for file in sorted((PROJECTS / "expected").glob("*.json"))
     for schema in json.loads(file.read_text(encoding="utf-8"))["schemes"]
 ]
-pytestmark = pytest.mark.skipif(not CASES, reason="the real projects are not beside the repository")
 UNTOUCHED = "pre-annotation"  # everything in it was saved without a hand; see test_a_pager_gives_no_answers
 
 

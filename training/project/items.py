@@ -227,6 +227,8 @@ class Items:
                 try:
                     value = _json_line(line)
                 except ValueError as error:
+                    if at == 1 and file.in_directory and line.lstrip().startswith("["):
+                        raise ValueError("Potato reads no list over several lines in a data directory") from None
                     notes.add(*BAD_LINES, f"{file.place(at)}: {error}")
                     continue
                 values = value if file.in_directory and isinstance(value, list) else [value]

@@ -31,10 +31,8 @@ _KIND_OF_TYPE = {
 _FREE_TEXT = ("text", "textbox", "text_edit")
 
 # YAML 1.1 reads these as booleans where nobody quoted them; answers may hold any spelling of the same label.
-_SPELLINGS = {
-    "yes": ("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"),
-    "no": ("no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"),
-}
+_TRUE = ("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON")
+_FALSE = ("no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF")
 
 
 @dataclass(frozen=True)
@@ -74,8 +72,10 @@ def read_schemas(config: ProjectConfig) -> dict[str, Schema]:
 def label_spellings(labels: Iterable[str]) -> dict[str, str]:
     """Spelling in an answer -> label of the scheme: itself, and the other spellings of a YAML boolean."""
     declared = [str(label) for label in labels]
-    spellings = {other: label for label in declared for other in _SPELLINGS.get(label, ())}
-    return spellings | {label: label for label in declared}
+    others = {
+        other: label for label in reversed(declared) for words in (_TRUE, _FALSE) if label in words for other in words
+    }
+    return others | {label: label for label in declared}
 
 
 def _schema(scheme: Any) -> Schema:

@@ -112,10 +112,10 @@ def _record(raw: Any) -> tuple[str, Record]:
     item = whole(str(raw["id"] if "id" in raw else raw["instance_id"]))
     if item.endswith(SURVEY):
         raise _NotAnItem
-    labels = raw.get("label_annotations", raw.get("annotation")) or {}
+    labels = raw.get("label_annotations", raw.get("annotation"))
     entries = {
-        str(name): [(str(label), value) for label, value in values.items()]
-        for name, values in labels.items()
+        str(name): [(whole(str(label)), value) for label, value in values.items()]
+        for name, values in (labels.items() if isinstance(labels, Mapping) else ())
         if isinstance(values, Mapping)
     }
     spans = raw.get("span_annotations")
@@ -154,6 +154,10 @@ def _places(
     places = []
     for span in spans:
         label, start, end = span.get("annotation"), span.get("start"), span.get("end")
-        if isinstance(label, str) and type(start) is int and type(end) is int and (alone or label in schema.labels):
+        if _is_label(label) and type(start) is int and type(end) is int and (alone or label in schema.labels):
             places.append((units.to_units(start), units.to_units(end), label))
     return places
+
+
+def _is_label(label: Any) -> bool:
+    return isinstance(label, str) and label != "" and whole(label) == label
