@@ -76,7 +76,7 @@ class Fit:
         self.val = val
         self.plan = plan
         self.pad_id = pad_id
-        self.history = []  # type: List[Dict[str, Any]]  # metrics of val, epoch by epoch
+        self.history: List[Dict[str, Any]] = []  # metrics of val, epoch by epoch
         self.step = 0
         self._prefix = "" if len(work.schemas) == 1 else answers.name + " "
         self._weights = [weight for weight in model.parameters() if weight.requires_grad]
