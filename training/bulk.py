@@ -16,8 +16,8 @@ from django.db.backends.utils import CursorWrapper
 
 T = TypeVar("T")
 
-# Rows of one transaction: on SQLite about 15 ms of the write lock.
-ROWS = 2_500
+# Rows of one transaction: on SQLite some 15 to 30 ms of the write lock.
+ROWS = 5_000
 
 _UNFIT = re.compile("[\0\ud800-\udfff]")
 
@@ -55,6 +55,15 @@ def portions(rows: Iterable[T], size: int = ROWS) -> Iterator[list[T]]:
     rest = iter(rows)
     while portion := list(islice(rest, size)):
         yield portion
+
+
+# On SQLite one statement for a hundred rows takes two thirds of the time of a hundred statements.
+TOGETHER = 100
+
+
+def places(rows: int, columns: int) -> str:
+    """SQL: the placeholders of so many rows of VALUES."""
+    return ", ".join([f"({', '.join(['%s'] * columns)})"] * rows)
 
 
 def given() -> str:

@@ -12,7 +12,6 @@ INSERT = """
     INSERT INTO training_runitem (run_id, instance_id, split) {rows}
     ON CONFLICT (run_id, instance_id) DO NOTHING
 """
-ONE_BY_ONE = INSERT.format(rows="VALUES (%s, %s, %s)")
 ALL_AT_ONCE = INSERT.format(rows="SELECT %s, * FROM unnest(%s::text[], %s::text[])")
 
 
@@ -26,7 +25,9 @@ def record_items(run_id: str, items: Iterable[tuple[str, str]]) -> None:
 
 def _insert(cursor: CursorWrapper, run_id: str, items: list[tuple[str, str]]) -> None:
     if bulk.is_sqlite():
-        cursor.executemany(ONE_BY_ONE, [(run_id, *item) for item in items])
+        for portion in bulk.portions(items, bulk.TOGETHER):
+            values = [value for item in portion for value in (run_id, *item)]
+            cursor.execute(INSERT.format(rows=f"VALUES {bulk.places(len(portion), columns=3)}"), values)
     else:
         ids, splits = (list(column) for column in zip(*items, strict=True))
         cursor.execute(ALL_AT_ONCE, [run_id, ids, splits])
