@@ -31,6 +31,7 @@ from typing import Any
 REPO = Path(__file__).resolve().parents[1]
 KEY = "benchmark"
 RUN = "20260301T120000-abcdef"
+OTHER_RUN = "20260301T110000-abcdef"  # whose log grows meanwhile
 CONFIG = f"""\
 annotation_task_name: "A million predictions"
 task_dir: "."
@@ -105,6 +106,7 @@ def prepare(folder: Path, n: int) -> None:
     now = timezone.now()
     values = {"schemas": ["sentiment"], "created_at": now, "started_at": now, "status": "running"}
     Run.objects.create(id=RUN, trainer="sklearn-text", backend="local", **values)
+    Run.objects.create(id=OTHER_RUN, trainer="sklearn-text", backend="local", **{**values, "status": "queued"})
     intake.record_items(RUN, ((f"item-{at:07d}", "unlabeled" if at % 10 else "train") for at in range(n)))
 
 
@@ -228,7 +230,7 @@ def write() -> None:
     while True:
         began, failure = time.perf_counter(), ""
         try:
-            StepLine.objects.create(run_id=RUN, at=timezone.now(), text="still here")
+            StepLine.objects.create(run_id=OTHER_RUN, at=timezone.now(), text="still here")
         except DatabaseError as error:
             failure = str(error)
         say("write", began, failure)
