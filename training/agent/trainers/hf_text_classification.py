@@ -149,5 +149,5 @@ class OneSchema:
 
 def folder_name(schema: str) -> str:
     """A schema's name as the name of a folder; one that cannot be a folder's name as it is gets a hash behind it."""
-    plain = re.sub(r"[^\w-]", "_", schema)[:80]
+    plain = re.sub(r"[^\w-]", "_", schema)[:60]  # 60 letters of four bytes and a hash are under 255
     return plain if plain == schema else "%s-%s" % (plain, hashlib.sha256(schema.encode("utf-8")).hexdigest()[:8])

