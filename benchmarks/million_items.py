@@ -42,8 +42,8 @@ LARGEST_MB = 1500
 BLOCK_BYTES = 1 << 20
 
 
-def make(folder: Path, n: int, form: str, trail: bool) -> Path:
-    """Write a project of n items, as Potato would have; returns its project file."""
+def make(folder: Path, n: int, form: str, trail: str) -> None:
+    """Write a project of n items, as Potato would have it."""
     with SENTENCES.open(encoding="utf-8", newline="") as file:
         sentences = [row["text"] for row in csv.DictReader(file)]
     items = [{"id": f"rev-{at:07d}", "text": sentences[at % len(sentences)]} for at in range(n)]
@@ -54,8 +54,7 @@ def make(folder: Path, n: int, form: str, trail: bool) -> Path:
     truth = [chance.choice(LABELS) for _ in items]
     for user, skill in ANNOTATORS.items():
         said = [label if chance.random() < skill else chance.choice(LABELS) for label in truth]
-        write_user(folder / "annotation_output" / user, user, [item["id"] for item in items], said, trail)
-    return config
+        write_user(folder / "annotation_output" / user, user, [item["id"] for item in items], said, trail == "trail")
 
 
 def write_items(file: Path, items: list[dict[str, str]], form: str) -> None:
@@ -142,18 +141,25 @@ def plain_items(folder: Path) -> Iterator[tuple[str, str]]:
 
 def measured(which: str, config: Path) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir=config.parent.parent) as target:
-        command = [sys.executable, __file__, "--child", which, str(config), str(Path(target) / "bundle")]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return in_a_process(which, str(config), str(Path(target) / "bundle"))
+
+
+def in_a_process(*words: str) -> dict[str, float]:
+    """Also the project is made in one: a process inherits the peak memory of the one that started it."""
+    done = subprocess.run([sys.executable, __file__, "--child", *words], check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def child(which: str, config: str, target: str) -> None:
+def child(which: str, config: str, target: str, *more: str) -> None:
+    if which == "make":
+        make(Path(config), int(target), *more)
+        return print("{}")
     started = time.process_time()
     figures = {"ours": ours, "plain": plain}[which](Path(config), Path(target))
     figures.setdefault("total_s", figures.get("select_s", 0) + figures.get("build_s", 0))
     figures["cpu_s"] = time.process_time() - started
     figures["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps(figures))
+    return print(json.dumps(figures))
 
 
 def main() -> None:
@@ -162,7 +168,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--form", choices=["jsonl", "json", "csv"], default="jsonl")
     options.add_argument("--trail", action="store_true", help="with a browser's trail beside each answer")
-    options.add_argument("--child", nargs=3, metavar=("WHICH", "CONFIG", "TARGET"), help=argparse.SUPPRESS)
+    options.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.child:
         return child(*chosen.child)
@@ -171,7 +177,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             project = Path(folder) / "project"
             project.mkdir()
-            config = make(project, n, chosen.form, chosen.trail)
+            in_a_process("make", str(project), str(n), chosen.form, "trail" if chosen.trail else "no trail")
+            config = project / "config.yaml"
             rounds: dict[str, list[dict[str, float]]] = {"plain": [], "ours": []}
             for _ in range(chosen.rounds):
                 for which, figures in rounds.items():

@@ -7,7 +7,7 @@ import json
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from training.project.answers import Answers, Entry, span_vote
 from training.project.notes import Notes, shown
@@ -159,5 +159,5 @@ def _places(
     return places
 
 
-def _is_label(label: Any) -> bool:
+def _is_label(label: Any) -> TypeGuard[str]:
     return isinstance(label, str) and label != "" and whole(label) == label
