@@ -19,7 +19,7 @@ from django.db import connection
 from tests.results.conftest import NOW, database_url, line, write
 from training import bulk, intake
 from training.errors import PredictionsUnreadable, RunIsOver, TooLarge, UnknownRun
-from training.intake import predictions as room
+from training.intake import lines as room
 from training.models import Prediction, Run, RunItem, StepLine
 
 pytestmark = pytest.mark.django_db
@@ -78,7 +78,7 @@ def test_of_two_predictions_for_an_item_the_first_stands(make_run: MakeRun, tmp_
     file = write(tmp_path / "p.jsonl", [line("a", "positive"), line("b"), line("a", "negative")])
     assert intake.take_predictions("r1", file, NOW) == 2
     assert stored("instance_id", "label") == [("a", "positive"), ("b", "positive")]
-    assert warnings() == ["1 predictions are for items that have one already; the first stands"]
+    assert warnings() == ["1 prediction is for an item that has one already; the first stands"]
 
 
 BAD = [
@@ -108,9 +108,7 @@ def test_a_bad_line_costs_only_itself_and_is_named(make_run: MakeRun, tmp_path: 
     make_run(items=ITEMS)
     file = write(tmp_path / "p.jsonl", [line("b"), bad, line("c")])
     assert intake.take_predictions("r1", file, NOW) == 2
-    assert warnings() == [
-        f"1 of the 3 lines of p.jsonl are no predictions and were left out; the first is line 2: {why}"
-    ]
+    assert warnings() == [f"1 of the 3 lines of p.jsonl could not be read as predictions; the first is line 2: {why}"]
 
 
 def test_two_lines_that_only_together_are_json_are_no_predictions(make_run: MakeRun, tmp_path: Path) -> None:
@@ -144,7 +142,7 @@ def test_blocks_cut_lines_anywhere_and_no_line_is_lost(
     for size in (1, 7, 150, 151, 152):
         monkeypatch.setattr(room, "BLOCK", size)
         with file.open("rb") as opened:
-            assert [line for lines in room._lines(opened) for line in lines] == lines
+            assert [line for lines in room.blocks(opened) for line in lines] == lines
     assert intake.take_predictions("r1", file, NOW) == 40
     assert [name for (name,) in stored("instance_id")] == names
 
@@ -178,7 +176,7 @@ def test_other_schemas_and_strange_items_are_counted_and_not_stored(make_run: Ma
     file = write(tmp_path / "p.jsonl", [line("a"), line("a", schema="topics"), line("z"), line("y")])
     assert intake.take_predictions("r1", file, NOW) == 1
     assert warnings() == [
-        "1 predictions are for schemas that the run was not asked for, e.g. 'topics'",
+        "1 prediction is for schemas that the run was not asked for, e.g. 'topics'",
         "2 predictions are for items that are not in the run's bundle, e.g. 'y'",
     ]
 
