@@ -64,6 +64,21 @@ def test_each_gate_keeps_back_its_own_and_the_report_counts_them(predict: Predic
     assert report["n_read"] == report["n_written"] + sum(report[f"n_skipped_{gate}"] for gate in SKIPS)
 
 
+def test_a_rejection_takes_a_live_prelabel_down_and_has_the_file_written_anew(
+    predict: Predict, project: ProjectConfig
+) -> None:
+    predict("r1", dict.fromkeys("ab", ("positive", 0.9)))
+    publish("r1", project)
+    Run.objects.update(settled_at=NOW)
+    reject("a")
+    assert writeback.take_down_rejected("sentiment", "a") == 1
+    assert outcomes("r1") == {"a": "rejected", "b": "published"}
+    assert Run.objects.get().settled_at is None
+    report = publish("r1", project)
+    assert (report["n_written"], report["n_skipped_rejected"]) == (1, 1)
+    assert writeback.take_down_rejected("sentiment", "a") == 0
+
+
 def test_of_several_gates_the_first_is_the_one_that_counts(predict: Predict, project: ProjectConfig) -> None:
     """Every prediction fails at every gate from its own on."""
     predict("r1", dict.fromkeys("uvwx", ("positive", 0.1)), items=dict.fromkeys("uvwx", "train"))

@@ -289,6 +289,8 @@ def judge(prediction: Prediction, verdict: str, reviewer: str) -> None:
     with transaction.atomic():
         Verdict.objects.filter(**item).delete()
         Verdict.objects.create(**item, verdict=verdict, run_id=prediction.run_id, at=timezone.now())
+        if verdict == "reject":
+            writeback.take_down_rejected(prediction.schema, prediction.instance_id)
 
 
 class RunArtifacts(PeopleView):

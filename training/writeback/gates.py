@@ -276,6 +276,19 @@ def retract(run_id: str, by: str, now: datetime) -> int:
     return n
 
 
+def take_down_rejected(schema: str, instance_id: str) -> int:
+    """A reviewer rejected this item's prelabel: take it down, whichever run's it is; returns how many were live.
+
+    The file of prelabels is written anew by the supervisor, as after a retraction. To be called in the transaction
+    that stores the verdict: a publishing that comes later meets the verdict at its gate.
+    """
+    live = Prediction.objects.filter(schema=schema, instance_id=instance_id, outcome="published")
+    runs = list(live.values_list("run_id", flat=True))
+    n = live.update(outcome="rejected")
+    Run.objects.filter(pk__in=runs, status=SUCCESS).update(settled_at=None)
+    return n
+
+
 def _conclude_retraction(run_id: str) -> None:
     n_retracted = Prediction.objects.filter(run_id=run_id, outcome="retracted").count()
     with transaction.atomic():
