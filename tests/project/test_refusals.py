@@ -210,3 +210,14 @@ def test_types_that_are_not_trainable_say_so(study: Any) -> None:
     )
     with pytest.raises(BadRequest, match="pairwise, which is not trainable"):
         study.project().select("pair")
+
+
+def test_what_potato_reads_and_this_site_does_not_is_said(study: Any) -> None:
+    ids = study.texts(4)
+    study.moods("ana", **dict(zip(ids, ["glad", "sad"] * 2, strict=True)))
+    sources = [{"type": "file", "path": "data.jsonl"}, {"type": "url", "url": "https://example.org/x.json"}]
+    project = study.project(data_sources=sources, database={"type": "mysql"})
+    said = project.select("mood").warnings
+    assert "data_sources of the type url are not read here" in said
+    assert "Potato keeps answers in MySQL here (database.type), and this site reads only its files" in said
+    assert "No labelled item is held out in the test split, so that the model cannot be scored" in said

@@ -60,8 +60,8 @@ class Project:
         schemas = self._asked(schema_names)
         before = self._signature_of_data()
         selector = Selector(self.config, schemas, self._items(), unlabeled=include_unlabeled)
-        for source in unread_sources(self.config):
-            selector.notes.say(f"data_sources of the type {shown(source)} are not read here")
+        for sentence in self._unread():
+            selector.notes.say(sentence)
         try:
             selection = selector.select()
         finally:
@@ -123,6 +123,14 @@ class Project:
 
     def _signature_of_data(self) -> str:
         return _signature(file.path for file in self._items().files())
+
+    def _unread(self) -> Iterator[str]:
+        """What Potato reads and this site does not."""
+        for source in unread_sources(self.config):
+            yield f"data_sources of the type {shown(source)} are not read here"
+        database = getattr(self.config, "database", None)
+        if isinstance(database, Mapping) and database.get("type") == "mysql":
+            yield "Potato keeps answers in MySQL here (database.type), and this site reads only its files"
 
     @cached_property
     def _config_key(self) -> str:

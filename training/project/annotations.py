@@ -25,6 +25,7 @@ from training.project.votes import Index, Votes
 STATE = "user_state.json"
 BEING_WRITTEN_S = 2.0  # a file younger than this may be in the middle of a save
 REREAD_AFTER_S = 0.1
+REMEMBERED = 50_000  # different answers of one annotator
 
 DAMAGED = (
     "{n} annotator's file could not be read and is left out: {names}",
@@ -212,7 +213,7 @@ class StateReader:
                 return known[key]
         before = self.notes.count
         vote = answers.vote(said, trail, f"{shown(item)} by {shown(self.file.parent.name)}")
-        if key and vote is not None and self.notes.count == before:
+        if key and vote is not None and self.notes.count == before and len(known) < REMEMBERED:
             known[key] = vote
         return vote
 

@@ -6,6 +6,7 @@ directory, which Potato reads by other rules, the last.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import itertools
 import json
@@ -103,7 +104,7 @@ class DataFile:
         return f"{self.name}, line {at}"
 
     def open(self) -> TextIO:
-        encoding = "utf-8-sig" if self.encoding.replace("_", "-").lower() in ("utf-8", "utf8") else self.encoding
+        encoding = "utf-8-sig" if codecs.lookup(self.encoding).name == "utf-8" else self.encoding
         # newline="\n" splits lines at nothing else: U+2028, U+0085 and the like stand inside texts.
         newline = "" if self.form in ("csv", "tsv") else "\n"
         return self.path.open(encoding=encoding, errors="surrogateescape", newline=newline)
@@ -198,7 +199,7 @@ class Items:
             return
         try:
             yield from reader(file, notes)
-        except (OSError, ValueError, csv.Error) as error:
+        except (OSError, ValueError, NotImplementedError, csv.Error) as error:
             notes.add(*UNREADABLE, f"{file.name} ({_because(error)})")
 
     def _json(self, file: DataFile, notes: Notes) -> Iterator[_Entry]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from training.config import ProjectConfig
 
 TRAIN = "train"
+TEST = "test"
 UNLABELED = "unlabeled"
 NUMBERS = "numbers"  # the one class under which the answers of a continuous schema are counted
 
@@ -101,10 +102,13 @@ class Selector:
         self._resolve()
         self._count()
         self._refuse()
+        splits = self._split_sizes()
+        if not splits.get(TEST):
+            self.notes.say("No labelled item is held out in the test split, so that the model cannot be scored")
         return Selection(
             schemas=self.schemas,
             counts=self.counts,
-            splits=self._split_sizes(),
+            splits=splits,
             warnings=self.notes.sentences(),
             stats=self._stats(),
             labels={schema.name: _occurring(schema, self.counts[schema.name]) for schema in self.schemas},
