@@ -100,5 +100,6 @@ def make_repeatable(seed: int, num_threads: Optional[int]) -> None:
     if num_threads:
         torch.set_num_threads(num_threads)
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a check for mistakes; costs a write of all memory
+    flags = torch.utils.deterministic  # type: Any  # its attribute is made at run time
+    flags.fill_uninitialized_memory = False  # a check for mistakes; costs a write of all memory
     torch.manual_seed(seed)
