@@ -60,8 +60,11 @@ lint: $(VENV)/.installed-test
 test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
+# What meets no database ran on SQLite's turn already.
+NO_DATABASE := config project agent trainers backends
+
 test-postgres: $(VENV)/.installed-test
-	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
+	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(NO_DATABASE:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 test-agent:
 	@PYTHON38='$(PYTHON38)' sh tests/services/python38.sh

@@ -96,8 +96,7 @@ def trainer_named(name: str) -> Trainer:
 
 def turned_off(config: ProjectConfig) -> bool:
     """Whether the project file says `enabled: false`; a file that says nothing of it can be trained on."""
-    section = config.model_training
-    return "enabled" in section.model_fields_set and not section.enabled
+    return not config.model_training.enabled
 
 
 def places(config: ProjectConfig) -> list[Place]:

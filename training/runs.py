@@ -92,8 +92,7 @@ def new_id(at: datetime) -> str:
 
 def _refuse_where_off(config: ProjectConfig) -> None:
     """A project whose file says so is not trained; one that says nothing of it was given to us to train."""
-    section = config.model_training
-    if "enabled" in section.model_fields_set and not section.enabled:
+    if not config.model_training.enabled:
         raise BadRequest(f"model_training.enabled is false in {config.file.name}", hint="Set it to true")
 
 

@@ -36,7 +36,7 @@ def test_the_tutorials_project_loads_as_it_stands(tmp_path: Path) -> None:
 
 def test_defaults_are_those_of_the_specification(tmp_path: Path) -> None:
     training = load(place(tmp_path, TOP + SCHEMES)).config.model_training
-    assert (training.enabled, training.backend, training.backends) == (False, None, {})
+    assert (training.enabled, training.backend, training.backends) == (True, None, {})
     assert (training.max_wall_seconds, training.grace_seconds, training.device) == (None, 20, "auto")
     assert (training.max_predictions_mb, training.retain_runs, training.split_seed) == (512, 5, 0)
     assert list(training.splits.items()) == [("train", 0.7), ("val", 0.15), ("test", 0.15)]

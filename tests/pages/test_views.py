@@ -127,9 +127,9 @@ def test_what_cannot_be_trained_is_refused_with_its_counts(client: Client, proje
     shutil.rmtree(project_file.parent / "annotation_output")
     answer = client.post("/admin/training/start", form())
     assert answer.status_code == 422
-    assert "0 items are labelled" in answer.content.decode()
+    assert "No item is labelled in" in answer.content.decode()
     shown = client.get("/admin/training/preview", form()).content.decode()
-    assert "0 items are labelled" in shown
+    assert "No item is labelled in" in shown
 
 
 def test_a_run_is_cancelled_from_its_page_and_from_the_table(client: Client, make_run: Callable[..., Run]) -> None:

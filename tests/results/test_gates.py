@@ -134,21 +134,40 @@ def test_no_confidence_passes_and_one_that_is_no_number_never_does(
     assert report["n_skipped_low_confidence"] == 2
 
 
-def test_a_newer_run_replaces_the_prelabels_that_pass_and_leaves_the_others(
+def test_a_newer_runs_word_stands_where_it_has_one_and_the_older_prelabels_stay_elsewhere(
     predict: Predict, project: ProjectConfig
 ) -> None:
     predict("r1", {"a": ("negative", 0.9), "b": ("negative", 0.9), "c": ("negative", 0.9)})
     publish("r1", project)
     predict("r2", {"a": ("positive", 0.9), "b": ("positive", 0.1)}, minutes=1)
     report = publish("r2", project)
-    assert outcomes("r1") == {"a": "superseded", "b": "published", "c": "published"}
+    assert outcomes("r1") == {"a": "superseded", "b": "superseded", "c": "published"}
     assert outcomes("r2") == {"a": "published", "b": "low_confidence"}
-    assert report["n_replaced"] == 1
+    assert report["n_replaced"] == 2
     assert [(found.instance_id, found.label, found.run_id) for found in writeback.prelabels("sentiment")] == [
         ("a", "positive", "r2"),
-        ("b", "negative", "r1"),
         ("c", "negative", "r1"),
     ]
+
+
+def test_what_an_older_run_says_takes_nothing_of_a_newer_one_down(predict: Predict, project: ProjectConfig) -> None:
+    """The older one is written back last, as after a kill."""
+    predict("r1", {"a": ("negative", 0.1), "b": ("negative", 0.9), "c": ("negative", 0.9)})
+    predict("r2", {"a": ("positive", 0.9), "b": ("positive", 0.1)}, minutes=1)
+    publish("r2", project)
+    publish("r1", project)
+    assert outcomes("r2") == {"a": "published", "b": "low_confidence"}
+    assert outcomes("r1") == {"a": "low_confidence", "b": "superseded", "c": "published"}
+
+
+def test_a_schema_that_is_enabled_no_more_leaves_older_prelabels_alone(
+    predict: Predict, project: ProjectConfig
+) -> None:
+    predict("r1", {"a": ("negative", 0.9)})
+    publish("r1", project)
+    predict("r2", {"a": ("positive", 0.9)}, minutes=1)
+    publish("r2", with_schemas(project))
+    assert outcomes("r1") == {"a": "published"}
 
 
 def test_another_schema_of_the_same_item_is_left_alone(predict: Predict, project: ProjectConfig) -> None:

@@ -46,7 +46,7 @@ def test_the_newest_stay_and_the_rest_go_with_all_that_is_theirs(
 ) -> None:
     monkeypatch.setattr(bulk, "ROWS", 2)
     for minute in range(4):
-        run = old(f"r{minute}", minute, status="error" if minute % 2 else "success")
+        run = old(f"r{minute}", minute, status="success")
         Verdict.objects.create(schema="s", instance_id="a", verdict="reject", run=run, at=NOW)
         for name in "abcde":
             Prediction.objects.create(run=run, schema="s", instance_id=name, label="x", outcome="low_confidence")
@@ -58,6 +58,14 @@ def test_the_newest_stay_and_the_rest_go_with_all_that_is_theirs(
         assert set(model._default_manager.values_list("run_id", flat=True)) == {"r2", "r3"}
     assert Verdict.objects.filter(verdict="reject").count() == 4
     assert writeback.prune(project, NOW) == []
+
+
+def test_runs_that_failed_push_out_no_good_one(old: Old, project: ProjectConfig) -> None:
+    """Two of each are kept (retain_runs is 2)."""
+    for minute, status in enumerate(["success", "success", "error", "cancelled", "error"]):
+        old(f"r{minute}", minute, status=status)
+    assert writeback.prune(project, NOW) == ["r2"]
+    assert kept() == ["r0", "r1", "r3", "r4"]
 
 
 def test_a_run_stays_while_its_prelabels_are_live_and_goes_once_they_are_not(

@@ -307,7 +307,9 @@ class Writeback(Closed):
     )
     include_unlabeled: bool = Field(False, description="Whether items without an answer are predicted too.")
     min_confidence: Annotated[Number, Field(ge=0, le=1)] = Field(
-        0, description="Predictions below this confidence (0 to 1) are not shown."
+        0,
+        description="Predictions below this confidence (0 to 1) are not shown. Of a label it is its probability, of "
+        "a set of labels (multiselect) that of all its decisions together, which is lower; numbers have none and pass.",
     )
 
 
@@ -352,7 +354,7 @@ def _splits(splits: dict[str, float]) -> dict[str, float]:
 class ModelTraining(Closed):
     """Everything about training models."""
 
-    enabled: bool = Field(False, description="Whether models can be trained.")
+    enabled: bool = Field(True, description="Whether models can be trained; `false` refuses runs.")
     backend: Name | None = Field(None, description="Where runs go that name no backend; this machine if left out.")
     backends: dict[Name, AnyBackend] = Field(
         default_factory=dict, description="The places where runs can run, by name; `local` always exists."
@@ -371,7 +373,13 @@ class ModelTraining(Closed):
     num_threads: Threads | None = Field(None, description="Threads of a local worker; all cores if left out.")
     max_ram_mb: Megabytes | None = Field(None, description="Memory of a local worker in MB; no limit if left out.")
     max_predictions_mb: Megabytes = Field(512, description="The largest predictions file that is taken, in MB.")
-    retain_runs: int = Field(5, ge=1, le=1_000_000, description="The newest runs that are kept.")
+    retain_runs: int = Field(
+        5,
+        ge=1,
+        le=1_000_000,
+        description="How many of the newest successful runs are kept, and apart from them of the others. Older ones "
+        "go, rows and folder, unless their prelabels are live.",
+    )
     splits: Annotated[dict[Annotated[str, AfterValidator(_split)], Share], AfterValidator(_splits)] = Field(
         default_factory=lambda: {"train": 0.7, "val": 0.15, "test": 0.15},
         description="Shares of the items, in this order; they need not add up to 1.",

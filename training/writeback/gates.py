@@ -1,8 +1,10 @@
 """The gates between a run's predictions and its prelabels, as set-based SQL in short turns; and taking them back.
 
 A prediction is judged once. It becomes `published`, or gets the name of the first gate that keeps it back, in the
-order of _gates(). One prelabel at most is live for an item and schema: a newly published one makes the older one
-`superseded`, and retracting the newer one does not bring it back. Nothing here reads or writes an annotator's file.
+order of _gates(). One prelabel at most is live for an item and schema, and the newest run's word stands: where it has
+a prediction, published or kept back, an older run's prelabel becomes `superseded`, so that what is on show for a run's
+items is of one model. Retracting the newer one does not bring the older one back. Nothing here reads or writes an
+annotator's file.
 """
 
 from __future__ import annotations
@@ -40,9 +42,9 @@ SUPERSEDE = """
     UPDATE training_prediction SET outcome = 'superseded' WHERE id IN (
         SELECT old.id FROM training_judged AS judged CROSS JOIN training_prediction AS new
             CROSS JOIN training_prediction AS old
-        WHERE judged.outcome = 'published' AND new.id = judged.id
+        WHERE judged.outcome NOT IN ('schema_not_enabled', 'superseded') AND new.id = judged.id
             AND old.schema = new.schema AND old.instance_id = new.instance_id
-            AND old.outcome = 'published' AND old.run_id <> new.run_id
+            AND old.outcome = 'published' AND old.run_id NOT IN ({not_older})
     )
 """
 WRITE = """
@@ -145,7 +147,8 @@ class _Publication:
         if held.values_list("retracted_at", flat=True).get():
             cursor.execute("UPDATE training_judged SET outcome = 'retracted' WHERE outcome = 'published'")
         elif replaces:
-            cursor.execute(SUPERSEDE)
+            not_older = [self.run.pk, *self._later_runs()]
+            cursor.execute(SUPERSEDE.format(not_older=", ".join(["%s"] * len(not_older))), not_older)
             self.n_replaced += cursor.rowcount
         cursor.execute(WRITE)
 
@@ -181,7 +184,8 @@ _REJECTED = """EXISTS (
 _MISSING = """NOT EXISTS (
     SELECT 1 FROM training_present AS present WHERE present.instance_id = training_prediction.instance_id)"""
 _LATER = """EXISTS (
-    SELECT 1 FROM training_prediction AS newer WHERE newer.outcome = 'published' AND newer.run_id IN ({runs})
+    SELECT 1 FROM training_prediction AS newer WHERE newer.run_id IN ({runs})
+    AND newer.outcome NOT IN ('', 'unfit_confidence', 'schema_not_enabled', 'retracted')
     AND newer.schema = training_prediction.schema AND newer.instance_id = training_prediction.instance_id)"""
 
 

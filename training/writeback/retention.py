@@ -1,4 +1,4 @@
-"""Retention: the oldest runs go, rows and folder, once nothing of them is on show."""
+"""Retention: the oldest runs go, rows and folder, once nothing of them is on show; a failed run costs no good one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.db.models import Exists, OuterRef
 
 from training import bulk
 from training.models import MetricPoint, Prediction, Run, RunItem, StepLine
-from training.states import ENDS
+from training.states import ENDS, SUCCESS
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -24,11 +24,12 @@ logger = logging.getLogger("training.writeback")
 
 
 def prune(config: ProjectConfig, now: datetime, check: Callable[[], None] = lambda: None) -> list[str]:
-    """Drop all runs but the `retain_runs` newest; returns the ids of those that went.
+    """Drop all but the `retain_runs` newest successful runs and as many of the others; returns the ids of what went.
 
-    A run stays that is not over, that waits to be settled, or that has live prelabels. What goes is the run's row,
-    its log, curves, ledger and predictions, and its folder below the project's training/runs. Verdicts of reviewers
-    stay. A pruning that was killed is finished by the next one.
+    The two are counted apart, so that a few mistyped or cancelled runs do not push out a good model. A run stays that
+    is not over, that waits to be settled, or that has live prelabels. What goes is the run's row, its log, curves,
+    ledger and predictions, and its folder below the project's training/runs. Verdicts of reviewers stay. A pruning
+    that was killed is finished by the next one.
     """
     dropped = []
     for run_id in _old(config.model_training.retain_runs):
@@ -45,9 +46,10 @@ def prune(config: ProjectConfig, now: datetime, check: Callable[[], None] = lamb
 
 
 def _old(retain: int) -> list[str]:
-    newest = Run.objects.order_by("-created_at", "-id").values_list("pk", flat=True)[:retain]
+    newest = Run.objects.order_by("-created_at", "-id").values_list("pk", flat=True)
+    kept = {*newest.filter(status=SUCCESS)[:retain], *newest.exclude(status=SUCCESS)[:retain]}
     live = Prediction.objects.filter(run=OuterRef("pk"), outcome="published")
-    done = Run.objects.filter(status__in=ENDS, settled_at__isnull=False).exclude(pk__in=list(newest))
+    done = Run.objects.filter(status__in=ENDS, settled_at__isnull=False).exclude(pk__in=kept)
     return list(done.exclude(Exists(live)).order_by("created_at", "id").values_list("pk", flat=True))
 
 
