@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-import os
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from pathlib import Path
+try:
+    import difflib
+    import os
+    import sys
+    from collections.abc import Callable, Sequence
+    from dataclasses import dataclass
+    from importlib import import_module
+    from pathlib import Path
+except KeyboardInterrupt:  # Ctrl-C before main() is there to see it
+    raise SystemExit(130) from None
 
 WRONG_USAGE = 2
 BROKEN_PIPE = 141  # 128 + SIGPIPE, as a shell has it
@@ -35,9 +38,9 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv` (the words after the program's name) asks for; returns its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    _speak_any_text()
     try:
+        words = list(sys.argv[1:] if argv is None else argv)
+        _speak_any_text()
         code = _run(words)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -162,7 +165,10 @@ def start_django() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "potato_site.settings")
     import django
 
-    django.setup()
+    try:
+        django.setup()
+    except SystemExit:  # the settings have said what is missing; their exit code is gunicorn's
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 # gunicorn takes this exit code of a worker for "it cannot start" and ends; with any other it would fork for ever.
@@ -25,6 +26,22 @@ def refuse(lines: str) -> None:
         raise SystemExit(0)
     print(lines, file=sys.stderr, flush=True)
     raise SystemExit(WORKER_BOOT_ERROR)
+
+
+def refuse_without_driver(engine: str) -> None:
+    """A database of PostgreSQL needs psycopg, which is not among what the site always has (Django takes psycopg2 too).
+
+    Imported and not looked for: psycopg without its C library is there, and does not load.
+    """
+    if engine != "django.db.backends.postgresql":
+        return
+    try:
+        import psycopg  # noqa: F401
+    except ImportError as error:
+        if find_spec("psycopg2") is None:
+            reason = str(error).partition("\n")[0]
+            said = f"DATABASE_URL is of PostgreSQL, and psycopg, the driver for it, cannot be imported: {reason}"
+            refuse(f"{said}\n  It is installed by: pip install 'psycopg[binary]'")
 
 
 def _in_a_gunicorn_worker() -> bool:

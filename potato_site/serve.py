@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from potato_site.cli import adopt_project, start_django
+from potato_site.cli import WRONG_USAGE, start_django
 
 LOOK_INTERVAL_S = 0.2
 FIRST_BACK_OFF_S = 1.0
@@ -31,9 +31,15 @@ LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: a 
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until SIGTERM or Ctrl-C; returns 0 then, 1 where it could not start or gave up."""
+    """Serve until SIGTERM or Ctrl-C; returns 0 then, 1 where it could not start or gave up, 2 for wrong usage."""
     arguments = _parser().parse_args(argv)
-    adopt_project([str(arguments.config)])
+    port = _port(arguments.port)
+    if port is None:
+        print(f"--port is {arguments.port}; it must be a whole number from 1 to 65535", file=sys.stderr)
+        return WRONG_USAGE
+    arguments.port = port
+    # Whatever it is called: a folder, or a file that is not there, gets the sentence that `potato validate` has.
+    os.environ["POTATO_CONFIG"] = str(arguments.config.resolve())
     start_django()
     from training.management.terminal import guarded
 
@@ -44,9 +50,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("potato serve", description="Run the site and the supervisor of a project.")
     parser.add_argument("config", metavar="CONFIG", type=Path, help="the project file")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default %(default)s)")
-    parser.add_argument("--port", type=int, default=8000, help="port to listen on (default %(default)s)")
+    parser.add_argument("--port", default="8000", help="port to listen on (default %(default)s)")
     parser.add_argument("--workers", type=int, default=2, help="processes that answer requests (default %(default)s)")
     return parser
+
+
+def _port(given: str) -> int | None:
+    try:
+        port = int(given)
+    except ValueError:
+        return None
+    return port if 1 <= port <= 65535 else None
 
 
 def _serve(arguments: argparse.Namespace) -> int:

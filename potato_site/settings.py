@@ -8,6 +8,7 @@ from pathlib import Path
 import dj_database_url
 
 from potato_site.project_files import DATABASE, make_private, secret_key, training_folder
+from potato_site.refusal import refuse_without_driver
 
 HERE = Path(__file__).resolve().parent
 
@@ -97,6 +98,7 @@ DATABASES = {
     if _DATABASE_URL
     else _OWN_DATABASE
 }
+refuse_without_driver(str(DATABASES["default"]["ENGINE"]))
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         # Readers go on while one writes; a writer takes its lock at once and waits its turn, so that no

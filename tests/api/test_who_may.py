@@ -69,6 +69,18 @@ def test_an_empty_key_in_the_file_leaves_the_environment_to_say(
     assert key.get("status").status_code == 200
 
 
+def test_where_no_key_is_configured_the_answer_says_so_and_names_the_places(
+    key: Any, project_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POTATO_ADMIN_API_KEY", raising=False)
+    rewrite(project_file, 'admin_api_key: "local-test-key"\n', "")
+    answer = key.get("status")
+    assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
+    assert answer.json()["error"].startswith("No key is configured")
+    for place in ("admin_api_key", "POTATO_ADMIN_API_KEY", "admin_api_key.txt"):
+        assert place in answer.json()["hint"]
+
+
 def test_the_key_file_is_the_last_place(key: Any, project_file: Path) -> None:
     rewrite(project_file, 'admin_api_key: "local-test-key"\n', "")
     (project_file.parent / "admin_api_key.txt").write_text("from-the-file\n", encoding="utf-8")

@@ -13,6 +13,8 @@ import pytest
 from larger import enlarge
 from waiting import until
 
+from tests.e2e.conftest import free_port
+
 RUN = ("training", "run", "config.yaml", "--trainer", "sklearn-text")
 
 
@@ -90,7 +92,7 @@ def test_nothing_labelled_is_refused_with_a_sentence(place: Any) -> None:
 )
 def test_a_database_that_cannot_be_used_is_a_sentence_without_its_password(place: Any, url: str, said: str) -> None:
     place.env["DATABASE_URL"] = url
-    for words in (RUN, ("serve", "config.yaml", "--port", "0")):
+    for words in (RUN, ("serve", "config.yaml", "--port", str(free_port()))):
         done = place.potato(*words)
         refuses(done, said)
         assert "hushhush" not in done.stderr + done.stdout

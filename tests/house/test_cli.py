@@ -81,6 +81,42 @@ def test_manage_runs_djangos_own_commands_on_the_project(copy_project) -> None: 
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("name", ["", "missing", "missing.yaml", "no-yaml.txt"])
+def test_serve_says_of_what_is_no_project_file_what_validate_says(tmp_path: Path, name: str) -> None:
+    (tmp_path / "no-yaml.txt").write_text("a: [")
+    validated = potato("validate", str(tmp_path / name))
+    served = potato("serve", str(tmp_path / name), POTATO_CONFIG="/elsewhere/config.yaml")
+    assert validated.returncode == served.returncode == 1
+    assert validated.stdout.split("\n")[1] in served.stderr.split("\n")
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "no-yaml.txt"]
+
+
+@pytest.mark.parametrize("port", ["99999", "0", "-1", "abc", ""])
+def test_a_port_that_is_none_is_wrong_usage(port: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "/nowhere/config.yaml", "--port", port]) == 2
+    assert capsys.readouterr().err == f"--port is {port}; it must be a whole number from 1 to 65535\n"
+
+
+def test_postgresql_without_its_driver_is_a_sentence_and_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError(\"No module named 'psycopg'\")")
+    env = {"PYTHONPATH": str(tmp_path), "DATABASE_URL": "postgres://a:hushhush@127.0.0.1/study"}
+    for words in (("training", "check", "local", "config.yaml"), ("serve", "config.yaml")):
+        done = potato(*words, **env)
+        said, hint, end = done.stderr.split("\n")
+        assert (done.returncode, end) == (1, "")
+        assert said.endswith("the driver for it, cannot be imported: No module named 'psycopg'")
+        assert "pip install 'psycopg[binary]'" in hint
+        assert "ImproperlyConfigured" not in said and "hushhush" not in said
+
+
+@pytest.mark.parametrize("module", ["difflib", "dj_database_url"])  # that the command imports, and the settings
+def test_ctrl_c_during_the_imports_is_130_without_a_traceback(tmp_path: Path, module: str) -> None:
+    (tmp_path / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = potato("training", "check", "local", "config.yaml", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
 def test_settings_that_cannot_be_read_are_a_sentence() -> None:
     for variable, value in (("DATABASE_URL", "nonsense://x"), ("DJANGO_LOG_LEVEL", "LOUD")):
         done = potato("training", "check", "local", "config.yaml", **{variable: value})

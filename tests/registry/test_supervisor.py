@@ -723,6 +723,7 @@ def test_a_retracted_run_has_the_file_of_prelabels_written_anew(stage: Stage) ->
     assert now_of(run).settled_at is None
     stage.settle()
     assert b'"positive"' not in file.read_bytes()
+    assert now_of(run).step == "finished: the prelabels of this run were taken back"
 
 
 def test_a_run_that_is_retracted_while_the_file_is_written_has_it_written_again(
@@ -739,6 +740,7 @@ def test_a_run_that_is_retracted_while_the_file_is_written_has_it_written_again(
     monkeypatch.setattr(writeback, "export", export_and_retract)
     stage.settle()
     assert b'"positive"' not in (stage.project.training / "prelabels.jsonl").read_bytes()
+    assert now_of(run).step == "finished: the prelabels of this run were taken back"
 
 
 # Long work beside the loop.

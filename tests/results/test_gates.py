@@ -16,7 +16,7 @@ from django.db import connection
 
 from tests.results.conftest import NOW, database_url, line, outcomes, write
 from training import bulk, intake, writeback
-from training.config import ProjectConfig
+from training.config import ProjectConfig, load
 from training.errors import BadRequest, UnknownRun
 from training.models import Prediction, Run, Verdict
 
@@ -267,6 +267,15 @@ def test_no_run_is_no_run(project: ProjectConfig) -> None:
 def test_the_report_says_what_potato_does_not_show(predict: Predict, project: ProjectConfig) -> None:
     predict("r1", {"a": ("4", 0.9)}, schema="helpful")
     assert publish("r1", project)["notes"] == ["Potato shows no prelabels of 'helpful': its type is likert"]
+
+
+def test_the_report_says_where_potato_shows_prelabels(predict: Predict, project: ProjectConfig, tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(file.read_text().replace("pre_annotation: {enabled: true", "pre_annotation: {enabled: false"))
+    predict("r1", {"a": ("positive", 0.9)})
+    (note,) = publish("r1", load(file).config)["notes"]
+    where = "where the project file that it reads has pre_annotation.enabled: true; this one has not"
+    assert note == f"Potato shows the prelabels {where}"
 
 
 def test_annotators_files_are_neither_read_nor_written(

@@ -17,7 +17,7 @@ from jobfolders import CODE, events_of, make_job, moods, python
 from training.backends.local import worker_environment
 
 TRAINER = "hf-text-classification"
-INSTALL = "pip install 'potato-site[train-text]'"
+INSTALL = "pip install torch 'transformers>=5,<6' peft safetensors"
 ELSEWHERE = "Give the parameter `model` the full path of a folder that holds the model"
 REPO = "some-people/some-model"
 

@@ -43,6 +43,17 @@ class KeyUser:
         return True
 
 
+class NoKeySet(PermissionDenied):
+    """A key was sent to a project that has none, so that no key is the right one."""
+
+    default_code = "forbidden"
+    default_detail = "No key is configured for this project, so a key opens nothing here"
+    hint = (
+        "Set admin_api_key in the project file, POTATO_ADMIN_API_KEY in the site's environment, "
+        "or write the key into admin_api_key.txt in the project's folder"
+    )
+
+
 class KeyAuthentication(BaseAuthentication):
     """The header X-API-Key against the project's admin key, in constant time; the key is never logged."""
 
@@ -50,7 +61,10 @@ class KeyAuthentication(BaseAuthentication):
         given = request.META.get("HTTP_X_API_KEY")
         if given is None:
             return None
-        if not matches(given, right_key()):
+        key = right_key()
+        if not matches(given, key):
+            if not key:
+                raise NoKeySet
             raise PermissionDenied("The key in X-API-Key is not this project's admin key")
         refuse_foreign_origin(request)
         return KeyUser(), None

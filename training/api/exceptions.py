@@ -113,6 +113,8 @@ def of_drf(error: drf.APIException) -> Response:
     if getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
     document = {"error": sentence or str(error.detail), "code": code}
+    if hint := getattr(error, "hint", ""):
+        document["hint"] = hint
     return Response(document, status=error.status_code, headers=headers)
 
 

@@ -52,7 +52,8 @@ def _number(value: Any) -> str:
 def _writeback(run: Run, config: ProjectConfig) -> list[str]:
     rows = [f"    {n!s:>7}  {words}" for words, n in showing.writeback_rows(run)]
     prelabels = config.training / "prelabels.jsonl"
-    lines = ["  Write-back:", *rows] if rows else []
+    notes = [f"    {printable(note)}" for note in (run.writeback or {}).get("notes") or []]
+    lines = ["  Write-back:", *rows, *notes] if rows or notes else []
     return [*lines, f"  Prelabels, for data_files: {prelabels}"] if prelabels.exists() else lines
 
 

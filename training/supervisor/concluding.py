@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("training.supervisor")
 
 WRITING_BACK = "writing back"
+TAKEN_BACK = "finished: the prelabels of this run were taken back"
 PORTION = 500  # ids that one query names
 
 
@@ -86,7 +87,10 @@ def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
         writeback.publish(run.id, config, Project(config).item_ids, timezone.now(), check=check)
     writeback.export(config, check=check)
     run.refresh_from_db(fields=["writeback", "step"])
-    if run.step == WRITING_BACK and run.writeback:
+    if run.retracted_at:  # as it was at the start: runs.settled sees by it whether a retraction came meanwhile
+        if run.step != TAKEN_BACK:
+            runs.step(run.id, TAKEN_BACK)
+    elif run.step == WRITING_BACK and run.writeback:
         n_read, n_written = run.writeback["n_read"], run.writeback["n_written"]
         runs.step(run.id, f"finished: {n_written} of {n_read} predictions are prelabels now")
 

@@ -256,7 +256,8 @@ def _notes(run: Run, config: ProjectConfig) -> list[str]:
     reasons = (not_shown(config, schemas[name]) for name in run.schemas if name in enabled and name in schemas)
     notes = [reason for reason in reasons if reason]
     if enabled and not config.pre_annotation.enabled:
-        notes.append("pre_annotation.enabled is not true in the project file, so Potato shows no prelabels")
+        where = "where the project file that it reads has pre_annotation.enabled: true; this one has not"
+        notes.append(f"Potato shows the prelabels {where}")
     return notes
 
 

@@ -257,7 +257,7 @@ TRAINERS = {
         module="training.agent.trainers.hf_text_classification",
         kinds=("nominal", "multilabel"),
         packages={"torch": "torch", "transformers": "transformers", "peft": "peft", "safetensors": "safetensors"},
-        install="pip install 'potato-site[train-text]'",
+        install="pip install torch 'transformers>=5,<6' peft safetensors",
         params={
             "type": "object",
             "additionalProperties": False,
