@@ -26,7 +26,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The full path of a folder that holds the small random model; skips where torch or transformers is missing."""
     for package in ("torch", "transformers", "peft", "safetensors"):
         if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed (make train-text)")
+            pytest.skip(f"{package} is not installed (make demo-hf)")
     import torch
     from transformers import AutoTokenizer, BertConfig, BertModel
 
