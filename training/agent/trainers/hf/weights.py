@@ -139,8 +139,8 @@ def _hub_error(repo: str, error: Exception) -> WorkError:
 def _why_unreachable(kinds: List[str], error: Exception) -> str:
     if any("Timeout" in kind for kind in kinds):
         return "it did not answer within %g s" % _hub_timeout_s()
-    words = _innermost(error)
-    return words.split("\n")[0].strip() or type(error).__name__
+    words = re.sub(r"^\[Errno -?\d+\] ", "", _innermost(error).split("\n")[0]).strip()
+    return words or type(error).__name__
 
 
 def _innermost(error: BaseException) -> str:
