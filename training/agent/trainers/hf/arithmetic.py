@@ -86,9 +86,6 @@ def cpu_has_fast_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
 def prepare(num_threads: Optional[int]) -> None:
     """Before torch is imported: what it and the tokenizers read at their start."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # repeatable matrix products on CUDA
-    # Threads that wait for one another sleep. By default they spin, and where anything else wants the processor (the
-    # site, another run), that made a fit on two cores ten times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if num_threads:
         os.environ["RAYON_NUM_THREADS"] = str(num_threads)
 
