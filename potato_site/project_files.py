@@ -11,6 +11,7 @@ from pathlib import Path
 
 DATABASE = "site.sqlite3"
 KEY_FILE = "secret_key"
+SHORTEST_KEY = 32  # characters
 
 
 def training_folder(config_file: str) -> Path | None:
@@ -30,9 +31,19 @@ def training_folder(config_file: str) -> Path | None:
 
 
 def make_private(folder: Path) -> None:
-    """Make the folder, for this account alone; one that cannot be made is met again when a file in it is opened."""
+    """Make the folder, for this account alone; one that cannot be made is met again when a file in it is opened.
+
+    A folder that Potato, a copy or a restore made may be open to others, so the database and the key are closed on
+    their own account as well. SQLite gives the files beside its database the database's mode.
+    """
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(OSError):
+        os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+    for file in (folder / DATABASE, folder / KEY_FILE):
+        with suppress(OSError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
 
 
 def secret_key(folder: Path | None) -> str:
@@ -54,8 +65,12 @@ def _keep(target: Path, key: str) -> str:
     """Write the key where none is kept, and return the one that is kept then.
 
     Several gunicorn workers may come here at once. Each writes aside and links its file into place; a link is never
-    made over a file, so the first one stands, whole, and the others read it.
+    made over a file, so the first one stands, whole, and the others read it. A file that holds no key (empty, cut
+    short, not ASCII) is set aside first: left there, each process would have a key of its own.
     """
+    with suppress(FileNotFoundError):
+        if not _read(target):
+            target.replace(target.with_name(f"{target.name}.unusable"))
     handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # 0600 from the start
     try:
         with os.fdopen(handle, "w", encoding="ascii") as file:
@@ -68,7 +83,9 @@ def _keep(target: Path, key: str) -> str:
 
 
 def _read(path: Path) -> str:
+    """The key in a file; empty where it holds none that is long enough to sign with."""
     try:
-        return path.read_text(encoding="ascii").strip()
+        key = path.read_text(encoding="ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
+    return key if len(key) >= SHORTEST_KEY else ""

@@ -44,6 +44,13 @@ def refuse_without_driver(engine: str) -> None:
             refuse(f"{said}\n  It is installed by: pip install 'psycopg[binary]'")
 
 
+def refuse_memory(engine: str, name: str) -> None:
+    """A database in memory is another one in each process and thread: nothing that one writes is seen by the rest."""
+    if engine == "django.db.backends.sqlite3" and (not name or ":memory:" in name or "mode=memory" in name):
+        said = "DATABASE_URL is of an SQLite database in memory, which the site and the supervisor cannot share"
+        refuse(f"{said}\n  Name a file, sqlite:////srv/study/site.sqlite3, or leave DATABASE_URL out")
+
+
 def _in_a_gunicorn_worker() -> bool:
     """Whether a worker is loading the site, and not a master that loads it for all (--preload), or another server."""
     frame = sys._getframe()

@@ -8,7 +8,7 @@ from pathlib import Path
 import dj_database_url
 
 from potato_site.project_files import DATABASE, make_private, secret_key, training_folder
-from potato_site.refusal import refuse_without_driver
+from potato_site.refusal import refuse_memory, refuse_without_driver
 
 HERE = Path(__file__).resolve().parent
 
@@ -99,6 +99,8 @@ DATABASES = {
     else _OWN_DATABASE
 }
 refuse_without_driver(str(DATABASES["default"]["ENGINE"]))
+if _DATABASE_URL:
+    refuse_memory(str(DATABASES["default"]["ENGINE"]), str(DATABASES["default"]["NAME"]))
 if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
     DATABASES["default"]["OPTIONS"] = {
         # Readers go on while one writes; a writer takes its lock at once and waits its turn, so that no

@@ -156,3 +156,21 @@ def test_a_broken_project_file_is_told_to_staff_and_not_to_strangers(session: An
     stranger = Client().get(f"{API}/status", headers={"X-API-Key": "x"})
     assert stranger.status_code == 503
     assert "nowhere" not in stranger.content.decode()
+
+
+def test_a_run_is_read_and_cancelled_with_the_key_while_the_project_file_is_broken(
+    key: Any, make_run: Callable[..., Run], project_file: Path
+) -> None:
+    make_run()
+    assert key.get("status").status_code == 200
+    rewrite(project_file, "item_properties:", "model_training: {backend: nowhere}\nitem_properties:")
+    assert key.get("runs/20260301T120000-aaaaaa").status_code == 200
+    assert key.post("runs/20260301T120000-aaaaaa/cancel").status_code == 200
+    assert Run.objects.get().status == "cancelled"
+    assert Client().get(f"{API}/status", headers={"X-API-Key": "x"}).status_code == 403
+
+
+def test_a_body_in_chunks_is_refused_and_not_read_as_empty(key: Any) -> None:
+    answer = key.post("runs", {"trainer": "sklearn-text"}, **{"Transfer-Encoding": "chunked"})
+    assert answer.status_code == 411
+    assert "Content-Length" in answer.json()["error"]

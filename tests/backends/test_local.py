@@ -85,6 +85,8 @@ def test_a_trainer_says_what_it_lacks_and_how_to_install_it() -> None:
 
 def test_secrets_stay_out_of_a_workers_environment() -> None:
     secret = ["POTATO_CONFIG", "DJANGO_SECRET_KEY", "DATABASE_URL", "HF_TOKEN", "GITHUB_TOKEN", "PGPASSWORD"]
+    secret += ["DB_PASS", "MYSQL_PWD", "SENTRY_DSN", "REDIS_URL", "GITHUB_PAT", "KEY", "SQLALCHEMY_DATABASE_URI"]
+    secret += ["HF_HUB_TOKEN", "CUDA_SECRET", "SMTP_PASSPHRASE", "MYDATABASE_URL", "POSTGRES_DSN"]
     secret += ["AWS_SECRET_ACCESS_KEY", "MY_API_KEY", "admin_password", "SSH_AUTH_SOCK", "PYTHONSTARTUP"]
     kept = [
         "PATH",

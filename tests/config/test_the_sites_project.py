@@ -38,7 +38,7 @@ def test_the_key_is_looked_for_in_potatos_order(tmp_path: Path, monkeypatch: pyt
     monkeypatch.delenv("POTATO_ADMIN_API_KEY", raising=False)
     config = load(place(tmp_path, TOP + SCHEMES)).config
     assert admin_key(config) is None
-    (tmp_path / "admin_api_key.txt").write_text("from-the-file\n")
+    (tmp_path / "admin_api_key.txt").write_text("from-the-file\nand a note below it\n")
     assert admin_key(config) == "from-the-file"
     monkeypatch.setenv("POTATO_ADMIN_API_KEY", "from-the-environment")
     assert admin_key(config) == "from-the-environment"

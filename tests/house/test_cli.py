@@ -109,6 +109,13 @@ def test_postgresql_without_its_driver_is_a_sentence_and_a_hint(tmp_path: Path) 
         assert "ImproperlyConfigured" not in said and "hushhush" not in said
 
 
+@pytest.mark.parametrize("url", ["sqlite:///", "sqlite://:memory:"])
+def test_a_database_in_memory_is_refused_since_no_two_processes_share_it(url: str) -> None:
+    done = potato("training", "run", "config.yaml", "--trainer", "sklearn-text", DATABASE_URL=url)
+    assert done.returncode == 1
+    assert "in memory" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("module", ["difflib", "dj_database_url"])  # that the command imports, and the settings
 def test_ctrl_c_during_the_imports_is_130_without_a_traceback(tmp_path: Path, module: str) -> None:
     (tmp_path / f"{module}.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")

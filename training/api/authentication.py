@@ -74,10 +74,14 @@ class KeyAuthentication(BaseAuthentication):
 
 
 def right_key() -> str | None:
-    """The project's admin key. What is wrong with a broken project file is not told to somebody unknown."""
+    """The project's admin key; of a file that was broken meanwhile the last one that could be read, so that a run can
+    still be looked at and cancelled. What is wrong with the file is not told to somebody unknown."""
     try:
         return config.admin_key(config.current().config)
     except ConfigError as error:
+        known = config.last_good()
+        if known is not None:
+            return config.admin_key(known.config)
         raise ConfigError("The project file has errors; `potato validate` names them") from error
 
 

@@ -107,6 +107,12 @@ class AlwaysJSON(BaseContentNegotiation):
         return first, first.media_type
 
 
+class LengthRequired(APIException):
+    status_code = 411
+    default_code = "length_required"
+    default_detail = "The request has a body in chunks, without a Content-Length; send it with its length"
+
+
 class PeopleView(APIView):
     """A view for people and their programs; `needs` names the model permission of each method."""
 
@@ -116,6 +122,12 @@ class PeopleView(APIView):
     parser_classes = [BoundedJSON]
     content_negotiation_class = AlwaysJSON
     needs: Mapping[str, str] = {"GET": "training.view_run"}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """A body without a length would be read as an empty one."""
+        super().initial(request, *args, **kwargs)
+        if "chunked" in request.META.get("HTTP_TRANSFER_ENCODING", "").lower():
+            raise LengthRequired
 
     def get_exception_handler(self) -> Any:
         return answer

@@ -24,12 +24,15 @@ PLACE = "on this machine"
 PROBE_TIMEOUT_S = 25.0  # torch takes seconds from a cold disk; a web server gives up on a request after 30
 EVENTS_AT_ONCE = 2000
 
-# What a worker has no business with: the site's own settings, and whatever opens a door somewhere.
-_SECRET = re.compile(
-    r"^(POTATO_|DJANGO_|PG|AWS_|AZURE_|GOOGLE_|SSH_)|^DATABASE_URL$|^PYTHON(STARTUP|HOME|INSPECT)$"
-    r"|(^|_)(TOKENS?|SECRETS?|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|SECRET|PRIVATE)_?KEY)(_|$)",
-    re.IGNORECASE,
+# What a worker may need: its own words of the system, of the GPU, of the numeric libraries, of the hub and the proxy to
+# it. Everything else stays here, for a secret can have any name.
+_WANTED = re.compile(
+    r"^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TMP|TEMP|VIRTUAL_ENV|PYTHONUTF8|PYTHONIOENCODING"
+    r"|(LC|XDG|LD|DYLD|CONDA|CUDA|CUDNN|NCCL|NVIDIA|CUBLAS|HIP|HSA|ROCR|ROCM|PYTORCH|TORCH|TRITON|OMP|GOMP|KMP|MKL"
+    r"|OPENBLAS|BLIS|VECLIB|NUMEXPR|RAYON|TOKENIZERS|TRANSFORMERS|HF|SSL_CERT|REQUESTS_CA|CURL_CA)_\w+"
+    r"|(HTTPS?|ALL|NO|https?|all|no)_(PROXY|proxy))$"
 )
+_SECRET = re.compile(r"TOKENS?(_|$)|SECRET|PASS|PWD|CREDENTIAL|KEY(_|$)", re.IGNORECASE)
 
 
 def code_folder() -> Path:
@@ -38,8 +41,9 @@ def code_folder() -> Path:
 
 
 def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a worker: ours, without secrets, with the path to our code and nothing else on it."""
-    return environment_for(code_folder(), {name: v for name, v in inherited.items() if not _SECRET.search(name)})
+    """The environment of a worker: what it may need of ours, and no secrets, with the path to our code alone."""
+    kept = {name: v for name, v in inherited.items() if _WANTED.match(name) and not _SECRET.search(name)}
+    return environment_for(code_folder(), kept)
 
 
 class LocalBackend(Backend):

@@ -16,7 +16,7 @@ from training.config.schema import (
     SshBackend,
     Writeback,
 )
-from training.config.served import admin_key, current
+from training.config.served import admin_key, current, last_good
 
 __all__ = [
     "AgentBackend",
@@ -34,6 +34,7 @@ __all__ = [
     "admin_key",
     "current",
     "examine",
+    "last_good",
     "load",
     "problems_text",
 ]

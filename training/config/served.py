@@ -33,6 +33,15 @@ def current() -> Loaded:
     return _cached(path)
 
 
+def last_good() -> Loaded | None:
+    """What current() read last of the same file, which may have errors by now; None where this process read nothing."""
+    from django.conf import settings
+
+    path = str(absolute(str(getattr(settings, "POTATO_CONFIG", "") or "")))
+    with _lock:
+        return _last[1] if _last and _last[0][0] == path else None
+
+
 def _cached(path: str) -> Loaded:
     global _last
     stamp = _stamp(path)
@@ -66,6 +75,7 @@ def _key_file(config: ProjectConfig) -> str | None:
     try:
         with (config.root / "admin_api_key.txt").open("rb") as file:
             raw = file.read(MAX_KEY_BYTES + 1)
-        return (raw.decode("utf-8-sig").strip() or None) if len(raw) <= MAX_KEY_BYTES else None
+        lines = raw.decode("utf-8-sig").strip().split("\n") if len(raw) <= MAX_KEY_BYTES else [""]
+        return lines[0].strip() or None
     except (OSError, ValueError):
         return None
