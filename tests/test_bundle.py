@@ -120,7 +120,7 @@ def test_a_build_that_fails_leaves_no_bundle(study: Study, tmp_path: Path) -> No
     study.write("data.jsonl", '{"id": "x", "text": "Changed"}')
     with pytest.raises(ProjectError, match="changed"):
         bundle.build(selection, tmp_path / "b")
-    assert not (tmp_path / "b").exists()
+    assert not (tmp_path / "b").exists() and not (tmp_path / "b.part").exists()
     (tmp_path / "file").write_text("x", encoding="utf-8")
     study.texts(60)
     with pytest.raises(ProjectError, match="The bundle could not be written"):

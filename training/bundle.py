@@ -57,6 +57,8 @@ def build(selection: Selection, directory: Path) -> Bundle:
         _put(part, directory)
     except OSError as error:
         raise ProjectError(f"The bundle could not be written to {directory}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)  # of a building that failed or was called off
     return _of(directory, manifest)
 
 

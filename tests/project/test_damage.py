@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -184,3 +185,16 @@ def test_a_user_file_that_may_not_be_opened_is_named(study: Any, monkeypatch: py
     project = study.project()
     assert project.select("mood").splits == {"train": 2}
     assert "ben/user_state.json (Permission denied)" in " ".join(project.warnings)
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_a_user_file_is_named_and_not_waited_for(study: Any) -> None:
+    study.texts(2)
+    study.moods("ana", t1="glad", t2="sad")
+    for user, make in (("ben", os.mkfifo), ("cleo", os.mkdir)):
+        file = study.moods(user, t1="glad")
+        file.unlink()
+        make(file)
+    project = study.project()
+    assert project.select("mood").splits == {"train": 2}
+    said = " ".join(project.warnings)
+    assert "ben/user_state.json (it is no file)" in said and "cleo/user_state.json (it is no file)" in said

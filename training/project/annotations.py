@@ -118,6 +118,10 @@ class Annotations:
             self.notes.add(*LINKS, f"{shown(folder.name)}/{STATE}")
         elif stat.S_ISREG(mode):
             self.attempt(file, lambda: StateReader(self, file).read())
+        else:
+            self.notes.add(
+                *DAMAGED, f"{_place(file)} (it is no file)"
+            )  # a folder or a pipe: reading might wait for ever
         return True
 
 
