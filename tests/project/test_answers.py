@@ -401,7 +401,7 @@ def test_a_damaged_file_costs_only_itself_and_is_named(study: Any, warned: Warne
     project = study.project()
     assert project.answers("mood") == {"ana": {"t1": "glad", "t2": "sad"}}
     assert warned(
-        project, "4 annotators' files could not be read", "ben/user_state.json", "cat/user_state.json (not UTF-8)"
+        project, "5 annotators' files could not be read", "ben/user_state.json", "cat/user_state.json (not UTF-8)"
     )
 
 
