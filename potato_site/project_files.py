@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import sys
@@ -64,22 +65,23 @@ def secret_key(folder: Path | None) -> str:
 def _keep(target: Path, key: str) -> str:
     """Write the key where none is kept, and return the one that is kept then.
 
-    Several gunicorn workers may come here at once. Each writes aside and links its file into place; a link is never
-    made over a file, so the first one stands, whole, and the others read it. A file that holds no key (empty, cut
-    short, not ASCII) is set aside first: left there, each process would have a key of its own.
+    Several gunicorn workers may come here at once: they take turns (a lock on the folder), and each looks again. A
+    file that holds no key (empty, cut short, not ASCII) is set aside: left there, each process would have its own.
     """
-    with suppress(FileNotFoundError):
-        if not _read(target):
-            target.replace(target.with_name(f"{target.name}.unusable"))
-    handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # 0600 from the start
+    folder = os.open(target.parent, os.O_RDONLY)
     try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        if kept := _read(target):
+            return kept
+        with suppress(FileNotFoundError):
+            target.replace(target.with_name(f"{target.name}.unusable"))
+        handle, aside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")  # 0600 from the start
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(key)
-        with suppress(FileExistsError):
-            os.link(aside, target)
+        Path(aside).replace(target)
+        return key
     finally:
-        Path(aside).unlink()
-    return _read(target) or key
+        os.close(folder)
 
 
 def _read(path: Path) -> str:

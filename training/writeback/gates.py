@@ -110,6 +110,7 @@ class _Publication:
         self.min_confidence = config.model_training.writeback.min_confidence
         wanted = set(config.model_training.writeback.schemas)
         self.enabled = [bulk.key(schema, 200) for schema in run.schemas if schema in wanted]
+        self.later = self._later_runs()
         self.n_replaced = self.n_taken_down = 0
 
     def take_down(self) -> None:
@@ -147,7 +148,7 @@ class _Publication:
         if held.values_list("retracted_at", flat=True).get():
             cursor.execute("UPDATE training_judged SET outcome = 'retracted' WHERE outcome = 'published'")
         elif replaces:
-            not_older = [self.run.pk, *self._later_runs()]
+            not_older = [self.run.pk, *self.later]
             cursor.execute(SUPERSEDE.format(not_older=", ".join(["%s"] * len(not_older))), not_older)
             self.n_replaced += cursor.rowcount
         cursor.execute(WRITE)
@@ -163,9 +164,8 @@ class _Publication:
         ]
         if self.enabled:
             gates.append(("missing_item", _MISSING, ()))
-        later = self._later_runs()
-        if later:
-            gates.append(("superseded", _LATER.format(runs=", ".join(["%s"] * len(later))), later))
+        if self.later:
+            gates.append(("superseded", _LATER.format(runs=", ".join(["%s"] * len(self.later))), self.later))
         return gates
 
     def _later_runs(self) -> list[str]:
