@@ -31,7 +31,7 @@ def training_folder(config_file: str) -> Path | None:
         return None
 
 
-def make_private(folder: Path) -> None:
+def make_private(folder: Path, with_database: bool = True) -> None:
     """Make the folder, for this account alone; one that cannot be made is met again when a file in it is opened.
 
     A folder that Potato, a copy or a restore made may be open to others, so the database and the key are closed on
@@ -39,8 +39,9 @@ def make_private(folder: Path) -> None:
     """
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(OSError):
-        os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+    if with_database:
+        with suppress(OSError):
+            os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
     for file in (folder / DATABASE, folder / KEY_FILE):
         with suppress(OSError):
             if file.stat().st_mode & 0o077:

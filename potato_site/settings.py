@@ -26,7 +26,7 @@ def _flag(variable: str) -> bool:
 POTATO_CONFIG = os.environ.get("POTATO_CONFIG", "")
 _TRAINING = training_folder(POTATO_CONFIG)
 if _TRAINING is not None:
-    make_private(_TRAINING)
+    make_private(_TRAINING, with_database=not os.environ.get("DATABASE_URL"))
 
 DEBUG = _flag("DJANGO_DEBUG")
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY") or secret_key(_TRAINING)
