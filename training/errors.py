@@ -8,6 +8,8 @@ TrainingError                 something that a user can be told
 ├── UnknownBackend            no backend of that name in the project file
 ├── UnknownRun                no run of that id
 ├── RunIsOver                 a word about a run that has ended
+├── UnknownToken              a token that is nobody's (any more)
+├── EventsMissing             a report that starts behind the events that are here
 ├── ImpossibleMove            a state that a run cannot go to from where it is
 ├── BackendRefused            a backend would not start a run; nothing was started
 ├── TooLarge                  a file is above a limit of the project file
@@ -88,6 +90,22 @@ class RunIsOver(TrainingError):
     """A word about a run that has ended; nothing moves."""
 
     code = "run_is_over"
+
+
+class UnknownToken(TrainingError):
+    """A token that is nobody's, or no longer; says neither whether its backend nor whether its run exists."""
+
+    code = "unknown_token"
+
+
+class EventsMissing(TrainingError):
+    """A report that starts behind the events that are here, or a result that comes before they are all here."""
+
+    code = "events_missing"
+
+    def __init__(self, message: str, n_events: int) -> None:
+        super().__init__(message)
+        self.n_events = n_events
 
 
 class ImpossibleMove(TrainingError):

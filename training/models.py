@@ -40,6 +40,10 @@ class Run(models.Model):
     taken_up = models.PositiveSmallIntegerField(default=0)  # how often a new supervisor took the run up
     heard_at = models.DateTimeField(null=True)  # the last word of the worker or its agent, by the server's clock
 
+    agent = models.CharField(max_length=64, blank=True)  # the id of the agent that claimed it; empty where none did
+    reported_events = models.BigIntegerField(default=0)  # lines that agents' reports have written into events.jsonl
+    reported_bytes = models.BigIntegerField(default=0)  # and their length: what lies behind it was never committed
+
     stop_asked_at = models.DateTimeField(null=True)
     stop_for = models.CharField(max_length=10, blank=True)  # cancel, wall, silence
     stop_by = models.CharField(max_length=150, blank=True)
@@ -218,7 +222,7 @@ class BackendToken(models.Model):
     """The token by which a backend's agents claim work; only its digest is kept."""
 
     backend = models.CharField(max_length=200, unique=True)
-    digest = models.CharField(max_length=64)
+    digest = models.CharField(max_length=64, unique=True)
     issued_at = models.DateTimeField()
     last_seen = models.DateTimeField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
@@ -232,6 +236,17 @@ class BackendToken(models.Model):
 
     def __str__(self) -> str:
         return self.backend
+
+
+class RunToken(models.Model):
+    """The token by which the agent of one run reports; it dies with the run, and only its digest is kept."""
+
+    run = models.OneToOneField(Run, on_delete=models.CASCADE, primary_key=True, related_name="token")
+    digest = models.CharField(max_length=64)
+    issued_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.run_id
 
 
 class SupervisorLease(models.Model):

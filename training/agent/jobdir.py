@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Dict, List, Optional
 
-from .protocol import Event, Job
+from .protocol import KILL, TERM, Event, Job
 
 
 class JobDir:
@@ -21,6 +21,10 @@ class JobDir:
         self.stderr = self.path / "stderr.log"
         self.exit_code_file = self.path / "exit_code"
         self.keeper_file = self.path / "keeper.json"  # ids of the keeper and of the worker's process group
+        self.archive = self.path / "bundle.tar.gz"  # the bundle as it travels
+        self.agent_file = self.path / "agent.json"  # on the server: who was given the job, see write_agent
+        self.stop_file = self.path / "stop"  # on the server: the order for the agent's next report, see order_stop
+        self.agent_log = self.path / "agent.log"
         self.lock = self.path / "lock"  # held (flock) by keeper and worker while either lives
 
     def write_job(self, job: Job) -> None:
@@ -39,6 +43,30 @@ class JobDir:
             return json.loads(self.keeper_file.read_text())
         except (OSError, ValueError):
             return {}
+
+    def write_agent(self, agent: str, host: str) -> None:
+        """Note that the job was given to an agent: from here on its worker may live."""
+        write_whole(self.agent_file, json.dumps({"agent": agent, "host": host}).encode())
+
+    def read_agent(self) -> Dict[str, str]:
+        """{"agent", "host"}; empty while nobody was given the job."""
+        try:
+            return json.loads(self.agent_file.read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def order_stop(self, force: bool = False) -> None:
+        """Leave the order that the agent gets in the answer to its next report; `kill` stays what it is."""
+        if force or self.read_stop() != KILL:
+            write_whole(self.stop_file, (KILL if force else TERM).encode())
+
+    def read_stop(self) -> str:
+        """`term`, `kill`, or nothing."""
+        try:
+            word = self.stop_file.read_text().strip()
+        except OSError:
+            return ""
+        return word if word in (TERM, KILL) else ""
 
     def write_exit_code(self, code: int) -> None:
         """State how the worker ended; negative: the signal that killed it. The first word stands.

@@ -17,9 +17,24 @@ OUT_OF_MEMORY = 5
 
 EVENTS = ("status", "progress", "metric", "log", "artifact", "result", "error")
 
-# A report is sent at least this often, empty or not (SPEC 7).
+# A report is sent at least this often, empty or not (SPEC 7); the server's answer may ask for more.
 REPORT_INTERVAL_S = 10.0
+# What our server asks for: one run at a time reports, so a second costs it nothing, and a page shows life.
+REPORT_EVERY_S = 1.0
+# How long an agent without work waits before it asks again.
+ASK_EVERY_S = 5.0
 DEFAULT_GRACE_S = 20.0
+GIVE_UP_S = 300.0  # without the server during a run, the agent ends the run itself (SPEC A7)
+DOWNLOAD_TRIES = 5  # of the bundle, in a row without a byte gained (SPEC A5)
+
+PREFIX = "/api/training"
+MOST_EVENTS = 5_000  # in one report
+MOST_REPORT_BYTES = 8 * 1024 * 1024  # of its body
+MOST_LOG_CHARACTERS = 100_000  # of the worker's stderr that travel with the result
+
+# What an answer to a report may order.
+TERM = "term"
+KILL = "kill"
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,8 @@ class Job:
     grace_seconds: float = DEFAULT_GRACE_S
     max_wall_seconds: Optional[float] = None
     max_predictions_mb: int = 512
+    bundle_sha256: str = ""  # of the bundle's tar.gz; empty where the bundle does not travel
+    bundle_bytes: int = 0
     v: int = VERSION
 
     def to_json(self) -> str:
@@ -85,6 +102,8 @@ _JOB_TYPES = {
     "grace_seconds": (int, float),
     "max_wall_seconds": (int, float, _NOTHING),
     "max_predictions_mb": int,
+    "bundle_sha256": str,
+    "bundle_bytes": int,
     "v": int,
 }  # type: Dict[str, Any]
 

@@ -93,6 +93,7 @@ class Backend(ABC):
 
     type: ClassVar[str]
     pulls: ClassVar[bool] = False  # agents come and ask for work
+    travels: ClassVar[bool] = False  # the bundle goes there as one archive, which is made before start()
     keeps_artifacts: ClassVar[bool] = False  # model files stay there
 
     def __init__(self, name: str, entry: Any) -> None:

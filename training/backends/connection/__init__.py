@@ -1,0 +1,140 @@
+"""An ssh connection as this house needs it: five primitives, and the errors that they raise. Two engines keep them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+
+from training.errors import TrainingError
+
+
+class ConnectionFailed(TrainingError):
+    """ssh to a host failed; `message` is `ssh to HOST failed: REASON`."""
+
+    code = "ssh_failed"
+
+
+class Unreachable(ConnectionFailed):
+    """No answer: the name does not resolve, nobody listens, the time is over."""
+
+    code = "ssh_unreachable"
+
+
+class HostKeyUnknown(ConnectionFailed):
+    """The host's key is not known here; the hint is the command to run by hand."""
+
+    code = "ssh_host_key_unknown"
+
+
+class HostKeyChanged(ConnectionFailed):
+    """The host shows another key than the one that is known."""
+
+    code = "ssh_host_key_changed"
+
+
+class PermissionDenied(ConnectionFailed):
+    """No key works without a question."""
+
+    code = "ssh_denied"
+
+
+class ConnectionLost(ConnectionFailed):
+    """The connection was there and is gone; `message` says how."""
+
+    code = "ssh_lost"
+
+
+class ForwardRefused(ConnectionFailed):
+    """The server allows no forward of a unix socket; the hint names the sshd settings that decide it."""
+
+    code = "ssh_forward_refused"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to log in: `host` is any name that ssh accepts; None leaves the rest to the ssh configuration."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+    identity_file: Path | None = None
+
+
+class Process(ABC):
+    """A command that runs over there, its standard streams here; binary, unbuffered."""
+
+    stdin: BinaryIO  # close() is seen over there as the end of input
+    stdout: BinaryIO
+    stderr: BinaryIO
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """Its exit code once it is known; 128 + n where signal n ended it. Raises ConnectionLost where it never will
+        be: a lost connection is never an exit code, and an end of stdout alone is no proof of a whole stream."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float | None = None) -> int:
+        """The same, waited for; TimeoutError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it: its input and output end. Does not wait."""
+
+
+class Connection(ABC):
+    """One session with one host. Its methods may be called from several threads."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    @abstractmethod
+    def connect(self, timeout_s: float = 20.0) -> None:
+        """Log in, without ever asking anybody anything. Raises a ConnectionFailed."""
+
+    @abstractmethod
+    def open(self, command: str) -> Process:
+        """Start a command line, which the account's login shell reads; framing.py makes lines that any shell takes.
+        Raises ConnectionLost, or ConnectionFailed where the server gives no further session (MaxSessions)."""
+
+    @abstractmethod
+    def forward(self, remote_path: str, local_socket: Path) -> None:
+        """Have connections to a unix socket over there answered by the unix socket here. Raises ForwardRefused."""
+
+    @property
+    @abstractmethod
+    def lost(self) -> str:
+        """Why the connection is gone, in one sentence; empty while it lives. Noticed within 20 s of silence."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session and everything in it; may be called again."""
+
+    def __enter__(self) -> Connection:
+        self.connect()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# bytes here so far, bytes in all
+Progress = Callable[[int, int], None]
+
+
+def make(target: Target, ssh_client: str = "auto") -> Connection:
+    """A connection, not yet made: `openssh` and `paramiko` name the engine, `auto` takes openssh where `ssh` is."""
+    from shutil import which
+
+    if ssh_client == "paramiko" or (ssh_client == "auto" and which("ssh") is None):
+        from training.backends.connection.in_process import ParamikoConnection
+
+        return ParamikoConnection(target)
+    from training.backends.connection.openssh import OpensshConnection
+
+    return OpensshConnection(target)
