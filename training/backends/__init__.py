@@ -19,7 +19,7 @@ BACKENDS = {
     LOCAL: "training.backends.local:LocalBackend",
     "ssh": "training.backends.unbuilt:UnbuiltBackend",
     "slurm": "training.backends.unbuilt:UnbuiltBackend",
-    "agent": "training.backends.unbuilt:UnbuiltBackend",
+    "agent": "training.backends.agent:AgentBackend",
 }
 
 

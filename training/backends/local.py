@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import training
-from training.agent.jobdir import EventTail, JobDir
+from training.agent.jobdir import JobDir
 from training.agent.probe import Gpu
 from training.agent.process import Launched, environment_for, is_held, launch
 from training.agent.protocol import Event, Job
 from training.agent.trainers import TRAINERS
-from training.backends.base import Backend, Concern, Execution, Report, ended_without_result
+from training.backends.base import Backend, Concern, Report
+from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused
 
 PLACE = "on this machine"
 PROBE_TIMEOUT_S = 25.0  # torch takes seconds from a cold disk; a web server gives up on a request after 30
-EVENTS_AT_ONCE = 2000
 
 # What a worker may need: its own words of the system, of the GPU, of the numeric libraries, of the hub and the proxy to
 # it. Everything else stays here, for a secret can have any name.
@@ -87,20 +87,18 @@ class LocalBackend(Backend):
         return report(self.name, self.label, facts)
 
 
-class LocalExecution(Execution):
+class LocalExecution(WatchedExecution):
     """A worker of this machine, seen through its job directory."""
 
+    place = PLACE
+
     def __init__(self, jobdir: JobDir, launched: Launched) -> None:
-        self._jobdir = jobdir
+        super().__init__(jobdir)
         self._launched = launched
-        self._tail = EventTail(jobdir.events)
-        self._has_result = False
 
     def poll(self) -> list[Event]:
         self._launched.tend()
-        events = self._tail.read(EVENTS_AT_ONCE)
-        self._has_result = self._has_result or any(event.event == "result" for event in events)
-        return events
+        return super().poll()
 
     def stop(self, force: bool = False) -> None:
         self._launched.stop(force)
@@ -108,32 +106,6 @@ class LocalExecution(Execution):
     @property
     def done(self) -> bool:
         return not self._launched.alive
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._jobdir.read_exit_code()
-
-    @property
-    def failure(self) -> str | None:
-        if not self.done or self._result_came():
-            return None
-        return ended_without_result(PLACE, self.exit_code)
-
-    @property
-    def predictions(self) -> Path | None:
-        path = self._jobdir.predictions
-        return path if self.done and path.is_file() else None
-
-    def _result_came(self) -> bool:
-        """Also among the events that nobody has polled yet, which stay to be polled."""
-        if self._has_result:
-            return True
-        ahead = EventTail(self._jobdir.events)
-        ahead.offset = self._tail.offset
-        while events := ahead.read():
-            if any(event.event == "result" for event in events):
-                return True
-        return False
 
 
 # Looking.

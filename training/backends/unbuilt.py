@@ -9,18 +9,18 @@ from training.agent.protocol import Job
 from training.backends.base import Backend, Concern, Report
 from training.errors import BackendRefused
 
-WORDS = {"ssh": "over ssh", "slurm": "through SLURM", "agent": "on an agent"}
+WORDS = {"ssh": "over ssh", "slurm": "through SLURM"}
 HINT = "Use the backend local, or a version that has it"
 
 
 class UnbuiltBackend(Backend):
-    """An ssh host, a SLURM cluster or an agent, known by its entry alone."""
+    """An ssh host or a SLURM cluster, known by its entry alone."""
 
     type: ClassVar[str] = "unbuilt"
 
     def __init__(self, name: str, entry: Any) -> None:
         super().__init__(name, entry)
-        self.type = entry.type  # type: ignore[misc]  # one class stands for three types until each has its own
+        self.type = entry.type  # type: ignore[misc]  # one class stands for two types until each has its own
 
     @property
     def label(self) -> str:
