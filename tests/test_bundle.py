@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -84,7 +85,10 @@ def test_the_same_content_has_the_same_bytes_wherever_and_whenever(study: Study,
     two = build(other_study, tmp_path / "deep" / "two", include_unlabeled=True)
     assert one.digest == two.digest
     first, second = bundle.archive(one, tmp_path / "1.tar.gz"), bundle.archive(two, tmp_path / "2.tar.gz")
-    assert first.read_bytes() == second.read_bytes()
+    assert first.path.read_bytes() == second.path.read_bytes()
+    assert (first.sha256, first.n_bytes) == (second.sha256, second.n_bytes)
+    packed = first.path.read_bytes()
+    assert (first.sha256, first.n_bytes) == (hashlib.sha256(packed).hexdigest(), len(packed))
 
 
 def test_other_content_has_another_digest(study: Study, tmp_path: Path) -> None:
@@ -184,7 +188,7 @@ def test_an_archive_holds_media_as_files_of_nobody(study: Study, tmp_path: Path)
     pictures(study, "a.png", "a.png", "gone.png")
     made = build(study, tmp_path / "b")
     packed = bundle.archive(made, tmp_path / "b.tar.gz")
-    with tarfile.open(packed) as tar:
+    with tarfile.open(packed.path) as tar:
         members = tar.getmembers()
         assert [m.name for m in members] == sorted(m.name for m in members)
         assert {(m.isreg(), m.mtime, m.uid, m.gid, m.uname, m.mode) for m in members} == {(True, 0, 0, 0, "", 0o644)}
@@ -199,6 +203,21 @@ def test_other_bytes_of_a_picture_are_another_bundle(study: Study, tmp_path: Pat
     before = build(study, tmp_path / "b").digest
     study.write("media/a.png", "B")
     assert build(study, tmp_path / "b").digest != before
+
+
+def test_an_archive_that_is_called_off_leaves_nothing(study: Study, tmp_path: Path) -> None:
+    class CalledOff(Exception):
+        pass
+
+    def check() -> None:
+        raise CalledOff
+
+    made = build(study, tmp_path / "b")
+    (tmp_path / "b.tar.gz").write_bytes(b"of an earlier packing")
+    with pytest.raises(CalledOff):
+        bundle.archive(made, tmp_path / "b.tar.gz", check)
+    assert sorted(path.name for path in tmp_path.glob("b.*")) == ["b.tar.gz"]
+    assert (tmp_path / "b.tar.gz").read_bytes() == b"of an earlier packing"
 
 
 def test_an_archive_that_cannot_be_written_says_so(study: Study, tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ import json
 import os
 import shutil
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from training.errors import ProjectError
@@ -82,23 +82,56 @@ def iter_rows(directory: Path, split: str) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def archive(bundle: Bundle, target: Path) -> Path:
-    """Write the bundle as a tar.gz with the same bytes for the same content; media are in it as files."""
+@dataclass(frozen=True)
+class Archive:
+    """A bundle as it travels: the tar.gz at `path`, its sha256 (hex) and its length in bytes."""
+
+    path: Path
+    sha256: str
+    n_bytes: int
+
+
+def archive(bundle: Bundle, target: Path, check: Callable[[], None] = lambda: None) -> Archive:
+    """Write the bundle as a tar.gz with the same bytes for the same content; media are in it as files.
+
+    `check` is called before every block and may raise, which leaves nothing. Raises ProjectError.
+    """
     target = Path(target)
     part = target.with_name(target.name + _PART)
     try:
-        with (
-            part.open("wb") as raw,
-            gzip.GzipFile("", "wb", _COMPRESSION, raw, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
-        ):
-            for name in _names(bundle.path):
-                _add(tar, bundle.path / name, name)
+        with part.open("wb") as raw:
+            hashed = _Hashed(raw, check)
+            with (
+                gzip.GzipFile("", "wb", _COMPRESSION, cast(BinaryIO, hashed), mtime=0) as zipped,
+                tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                for name in _names(bundle.path):
+                    _add(tar, bundle.path / name, name)
         part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise ProjectError(f"The bundle could not be packed into {target}: {error.strerror or error}") from error
-    return target
+    finally:
+        part.unlink(missing_ok=True)  # of a packing that failed or was called off
+    return Archive(target, hashed.digest.hexdigest(), hashed.n_bytes)
+
+
+class _Hashed:
+    """A file to write to that knows the sha256 and the number of what went through."""
+
+    def __init__(self, file: BinaryIO, check: Callable[[], None]) -> None:
+        self.digest = hashlib.sha256()
+        self.n_bytes = 0
+        self._file = file
+        self._check = check
+
+    def write(self, data: bytes) -> int:
+        self._check()
+        self.digest.update(data)
+        self.n_bytes += len(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def digest_of(directory: Path, manifest: dict[str, Any]) -> str:
