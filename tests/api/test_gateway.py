@@ -1,0 +1,79 @@
+"""The private socket of one run's agent: it reaches that run's addresses and nothing else of the site."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from training.api.gateway import Gateway
+
+RUN = "20260301T120000-1a2b3c"
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost")
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self.path))
+
+
+@pytest.fixture
+def gateway() -> Iterator[Gateway]:
+    gateway = Gateway(RUN)
+    yield gateway
+    gateway.close()
+
+
+def ask(gateway: Gateway, address: str, host: str = "localhost") -> tuple[int, bytes]:
+    connection = UnixConnection(gateway.path)
+    connection.request("GET", address, headers={"Host": host})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("/", "/admin/", "/admin/login/", "/admin/training/api/runs", "/healthz", "/static/training/icon.svg"),
+        *("/api/training/claim", "/api/training/runs/20260301T120000-999999/bundle"),
+        f"/api/training/runs/{RUN}x/bundle",
+        f"/api/training/runs/{RUN}/../../claim",
+        f"/api/training/runs/{RUN}/%2e%2e/%2e%2e/claim",
+    ],
+)
+def test_nothing_but_the_runs_own_addresses_is_there(gateway: Gateway, address: str) -> None:
+    status, body = ask(gateway, address)
+    assert status == 404
+    assert b"csrf" not in body.lower() and b"<html" not in body.lower()
+
+
+def test_the_runs_addresses_ask_for_its_token(gateway: Gateway) -> None:
+    status, body = ask(gateway, f"/api/training/runs/{RUN}/bundle", host="whatever the agent calls it")
+    assert status == 401 and b"unknown_token" in body
+
+
+def test_only_this_account_may_enter(gateway: Gateway) -> None:
+    assert stat.S_IMODE(gateway.path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(gateway.path.stat().st_mode) == 0o600
+
+
+def test_nothing_is_left_of_it_when_it_is_closed() -> None:
+    gateway = Gateway(RUN)
+    waiting = socket.socket(socket.AF_UNIX)
+    waiting.connect(str(gateway.path))
+    gateway.close()
+    gateway.close()
+    assert not gateway.path.parent.exists()
+    assert waiting.recv(1) == b""
+    waiting.close()

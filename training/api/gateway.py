@@ -1,0 +1,72 @@
+"""The private way in for the agent of one run: its four addresses on a unix socket, and nothing else of the site."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from django.core.handlers.wsgi import WSGIHandler
+from waitress.server import create_server
+
+from training.agent.protocol import PREFIX
+
+THREADS = 4  # one agent: a report beside a download and an upload
+MOST_BODY_BYTES = 1 << 40  # what is too large is said by the route, in its own words
+LISTEN_INTERVAL_S = 1.0  # how long a closing gateway may take to notice
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Gateway:
+    """Listens from the start on; `path` is its socket, in a folder that only this account may enter."""
+
+    def __init__(self, run_id: str) -> None:
+        # /tmp and no folder of the project: a socket's path has 108 bytes at most.
+        self._folder = Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp"))  # noqa: S108 - mkdtemp makes it 0700
+        self.path = self._folder / "site.sock"
+        logging.getLogger("waitress").setLevel(logging.ERROR)
+        self._server = create_server(
+            only_of(run_id, WSGIHandler()),
+            unix_socket=str(self.path),
+            unix_socket_perms="600",
+            threads=THREADS,
+            max_request_body_size=MOST_BODY_BYTES,
+            asyncore_loop_timeout=LISTEN_INTERVAL_S,
+            clear_untrusted_proxy_headers=True,
+            ident="",
+        )
+        self._thread = threading.Thread(target=self._server.run, name="gateway", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop listening and cut what is still connected; may be called again."""
+        if self._thread.is_alive():
+            # Within its own loop: the map of connections belongs to that thread.
+            self._server.trigger.pull_trigger(self._shut)
+            self._thread.join(5 * LISTEN_INTERVAL_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _shut(self) -> None:
+        for channel in list(self._server._map.values()):
+            channel.close()
+        self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=0)
+
+
+def only_of(run_id: str, application: Application) -> Application:
+    """The application, where every address but those of this run is not there."""
+    ours = {f"{PREFIX}/runs/{run_id}/{name}" for name in ("bundle", "report", "predictions", "result")}
+
+    def narrowed(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ.get("PATH_INFO") not in ours:
+            start_response("404 Not Found", [("Content-Type", "application/json")])
+            return [b'{"error": "There is nothing here but the addresses of one run", "code": "not_found"}']
+        # What the agent calls this place is its own affair; the site must not refuse it as a foreign host.
+        environ["HTTP_HOST"] = environ["SERVER_NAME"] = "localhost"
+        return application(environ, start_response)
+
+    return narrowed
