@@ -27,7 +27,7 @@ class Gateway:
 
     def __init__(self, run_id: str) -> None:
         # /tmp and no folder of the project: a socket's path has 108 bytes at most.
-        self._folder = Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp"))  # noqa: S108 - mkdtemp makes it 0700
+        self._folder = Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp"))
         self.path = self._folder / "site.sock"
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._server = create_server(
