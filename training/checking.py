@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from django.db.models import Max
 from django.utils import timezone
 
 from training import backends
 from training.backends.agent import AgentBackend, TokenRecord, gpu_words, register_command
 from training.models import BackendToken, Run
-from training.states import RUNNING
 
 if TYPE_CHECKING:
     from training.backends.base import Report
@@ -43,31 +43,34 @@ def check(name: str, config: ProjectConfig, now: datetime | None = None) -> Repo
 
 
 def record_of(name: str) -> TokenRecord | None:
-    """The record of a backend's token; None where none was issued. An agent is also seen by what it reports."""
-    return _records([name]).get(name)
+    """The record of a backend's token; None where none was issued."""
+    return records([name]).get(name)
 
 
 def agents(config: ProjectConfig) -> list[AgentPlace]:
     """The backends of the project file whose agents come for work, in its order."""
     named = [name for name, entry in config.model_training.backends.items() if entry.type == AgentBackend.type]
-    records = _records(named) if named else {}
+    known = records(named)
     return [
         AgentPlace(
             name,
             backends.make(name, config).label,
             register_command(name, str(config.file)),
-            records.get(name),
+            known.get(name),
         )
         for name in named
     ]
 
 
-def _records(names: Iterable[str]) -> dict[str, TokenRecord]:
-    found = {token.backend: _record(token) for token in BackendToken.objects.filter(backend__in=list(names))}
-    running = Run.objects.filter(status=RUNNING, backend__in=list(found), heard_at__isnull=False).first()
-    if running and running.heard_at:
-        record = found[running.backend]
-        found[running.backend] = replace(record, last_seen=max(record.last_seen or running.heard_at, running.heard_at))
+def records(names: Iterable[str]) -> dict[str, TokenRecord]:
+    """Backend name -> the record of its token, of those that have one. An agent is also seen by what it reports."""
+    wanted = list(names)
+    found = {token.backend: _record(token) for token in BackendToken.objects.filter(backend__in=wanted)}
+    reported = Run.objects.filter(backend__in=list(found), heard_at__isnull=False).exclude(agent="")
+    for name, heard_at in reported.values_list("backend").annotate(Max("heard_at")).order_by():
+        record = found[name]
+        if heard_at > (record.last_seen or record.issued_at):
+            found[name] = replace(record, last_seen=heard_at)
     return found
 
 

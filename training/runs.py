@@ -277,11 +277,19 @@ def record(run_id: str, **columns: Any) -> None:
     Run.objects.filter(pk=run_id).update(**columns)
 
 
-def take_up(run: Run, now: datetime) -> None:
-    """Note that a new supervisor takes a running run up."""
+def step_in_queue(run_id: str, text: str, at: datetime | None = None) -> None:
+    """Write why a run waits, unless it does not wait any more."""
+    with transaction.atomic():
+        if Run.objects.filter(pk=run_id, status=QUEUED).update(step=text):
+            StepLine.objects.create(run_id=run_id, at=at or timezone.now(), level="step", text=text)
+
+
+def take_up(run: Run, now: datetime, fresh: bool = False) -> None:
+    """Note that a supervisor takes a running run up; of a `fresh` one, which no other had, it says nothing."""
     with transaction.atomic():
         Run.objects.filter(pk=run.id).update(taken_up=F("taken_up") + 1)
-        _say(run.id, "taken up by a new supervisor", now)
+        if not fresh:
+            _say(run.id, "taken up by a new supervisor", now)
     run.taken_up += 1
 
 

@@ -63,7 +63,9 @@ class Facts:
     place: str  # the backend's name
     created_at: datetime
     started_at: datetime | None = None
-    heard_at: datetime | None = None  # the last word of its agent
+    heard_at: datetime | None = None  # the last word of its agent; of a queued run's, the last time one asked
+    listening_since: datetime | None = None  # from when on this supervisor could hear; silence before it is its own
+    awaited: bool = True  # there is a worker out there that should be heard from
     stop_asked_at: datetime | None = None
     stop_for: str = ""  # one of WISHES
     stop_by: str = ""  # who asked
@@ -115,7 +117,7 @@ def _decide_queued(facts: Facts, limits: Limits, now: datetime) -> Decision:
         return Decision(MOVE, CANCELLED, _cancelled(facts))
     if facts.unfit:
         return _error(facts.unfit)
-    if _longer(facts.created_at, limits.queue_timeout_s, now):
+    if _longer(max(facts.created_at, facts.heard_at or facts.created_at), limits.queue_timeout_s, now):
         return _error(_no_agent(facts, limits))
     return NOTHING
 
@@ -128,7 +130,7 @@ def _decide_running(facts: Facts, limits: Limits, now: datetime) -> Decision:
         return _decide_stopping(facts, limits, now, over)
     if over:
         return _decide_over(facts)
-    if _longer(facts.heard_at or facts.started_at, limits.heartbeat_timeout_s, now):
+    if facts.awaited and _longer(_silent_since(facts), limits.heartbeat_timeout_s, now):
         return Decision(WISH, SILENCE, _silence(facts, limits))
     if _longer(facts.started_at, limits.max_wall_s, now):
         return Decision(WISH, WALL, _wall(limits))
@@ -160,6 +162,11 @@ def _conclude_stop(facts: Facts, limits: Limits) -> Decision:
     if facts.stop_for == SILENCE:
         return _error(Fault(_silence(facts, limits), "silence"))
     return Decision(MOVE, CANCELLED, _cancelled(facts))
+
+
+def _silent_since(facts: Facts) -> datetime | None:
+    known = [at for at in (facts.heard_at or facts.started_at, facts.listening_since) if at]
+    return max(known, default=None)
 
 
 def _error(fault: Fault) -> Decision:

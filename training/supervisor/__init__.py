@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from django import db
 from django.utils import timezone
 
-from training import backends, config, intake, runs
+from training import backends, checking, config, intake, runs
 from training.agent.protocol import Job
 from training.errors import ConfigError, RunIsOver, TrainingError
 from training.models import Run
@@ -23,9 +23,12 @@ from training.supervisor.errand import Errand
 from training.supervisor.lease import Lease
 from training.supervisor.packing import pack
 from training.supervisor.retraining import retrain
+from training.supervisor.waiting import Turn, say_who_is_awaited
 
 if TYPE_CHECKING:
+    from training.backends.agent import TokenRecord
     from training.backends.base import Backend
+    from training.bundle import Archive
     from training.config import Loaded, ProjectConfig
     from training.supervisor.errand import Check
 
@@ -39,6 +42,7 @@ JUDGE_EVERY_S = 1.0  # queue timeouts
 LOOK_EVERY_S, MOST_LOOK_EVERY_S = 30.0, 600.0  # new answers, for auto_retrain
 # A worker that a kill did not end (its disk or its GPU hangs) holds the next run up for this long at most.
 LINGER_S = 30.0
+GAP_S = 5.0  # between two ticks: the machine was suspended, or had no time for us
 MOST_FAILURES = 3  # in a row, of our own making; then the run ends as an error
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # after database errors in a row; then the last one again
 
@@ -71,6 +75,8 @@ class Supervisor:
         self._leaving: Charge | None = None
         self._leaving_since: datetime | None = None
         self._judged_at: datetime | None = None
+        self._ticked_at: datetime | None = None
+        self._turn = Turn()
         self._holds = False
         self._said: dict[str, str] = {}
         self._failures = 0
@@ -169,6 +175,7 @@ class Supervisor:
     def tick(self, now: datetime | None = None) -> bool:
         """Do what there is to do now; True where something was done, so that there may be more."""
         now = now or timezone.now()
+        self._notice_gap(now)
         if not self._hold_lease(now):
             return False
         if self._has_nothing_in_hand and not runs.any_to_care_for():
@@ -178,12 +185,20 @@ class Supervisor:
             self._leave(now)  # somebody else has ended it
         self._judge_queue(now)
         if run is not None:
-            return self._care(run, now)
+            cared = self._care(run, now)
+            # An agent may have claimed it before the last one was settled.
+            return self._settle() or cared
         if self._linger(now):
             return False
         if self._settling or self._unsettled() is not None:
             return self._settle()
         return self._take(now)
+
+    def _notice_gap(self, now: datetime) -> None:
+        """After a gap in which nobody could be heard, the silence of a run's agent is measured anew."""
+        if self.charge and self._ticked_at and now - self._ticked_at > timedelta(seconds=GAP_S):
+            self.charge.listening_since = now
+        self._ticked_at = now
 
     def _hold_lease(self, now: datetime) -> bool:
         holds = self.lease.hold(now)
@@ -240,26 +255,34 @@ class Supervisor:
         project = self._read_config()
         if project is None:
             return
-        for run in Run.objects.filter(status=QUEUED).exclude(backend__in=self._ready(project)):
-            decision = decide(_queued_facts(run, project), limits_of(project, run.backend), now)
+        waiting = list(Run.objects.filter(status=QUEUED).exclude(backend__in=self._ready(project)))
+        records = checking.records(run.backend for run in waiting)
+        for run in waiting:
+            record = records.get(run.backend)
+            decision = decide(_queued_facts(run, project, record), limits_of(project, run.backend), now)
             if decision.kind == MOVE:
                 self._move(run, decision, now)
+            else:
+                say_who_is_awaited(run, record, now)
 
     def _ready(self, project: ProjectConfig) -> list[str]:
         """The backends that can start a run now; for the others an agent has to come first."""
         return [name for name in backends.names(project) if not self._make(name, project).pulls]
 
     def _take(self, now: datetime) -> bool:
-        """Claim the oldest run that can start."""
+        """Claim the oldest run that can start, unless an older one's agent is about to ask for it."""
         if not Run.objects.filter(status=QUEUED).exists():
             return False
         project = self._read_config()
         if project is None:
             return False
-        run = runs.claim(self._ready(project), now)
+        ready = self._ready(project)
+        if self._turn.is_an_agents(ready, now):
+            return False
+        run = runs.claim(ready, now)
         if run is None:
             return False
-        self.charge = self._charge(run, project)
+        self.charge = self._charge(run, project, now)
         return self._care(run, now)
 
     def _look_for_answers(self, now: datetime) -> bool:
@@ -287,8 +310,8 @@ class Supervisor:
 
     # The run under care.
 
-    def _charge(self, run: Run, project: ProjectConfig) -> Charge:
-        charge = Charge(run.id, project, None, limits_of(project, run.backend))
+    def _charge(self, run: Run, project: ProjectConfig, now: datetime) -> Charge:
+        charge = Charge(run.id, project, None, limits_of(project, run.backend), listening_since=now)
         try:
             charge.backend = self._make(run.backend, project)
         except TrainingError as error:
@@ -296,14 +319,17 @@ class Supervisor:
         return charge
 
     def _take_up(self, run: Run, now: datetime) -> Charge:
-        """Care for a run that an earlier supervisor left: attach to its worker, or do again what it was killed in."""
-        charge = self._charge(run, self._known_config())
-        runs.take_up(run, now)
+        """Care for a run that an earlier supervisor left: attach to its worker, or do again what it was killed in.
+
+        Or for one that an agent has claimed just now, which nobody had.
+        """
+        charge = self._charge(run, self._known_config(), now)
         try:
             job = charge.jobdir.read_job()
         except (OSError, ValueError):
             job = None  # it was killed before anything could be started
             charge.lost = run.events_taken > 0  # or the project's folder has moved, and its worker is elsewhere
+        runs.take_up(run, now, fresh=job is None and charge.pulls and not run.taken_up)
         if job and charge.backend:
             charge.limits = limits_of(charge.config, run.backend, job)
             charge.execution = charge.backend.attach(job, charge.directory)
@@ -328,7 +354,8 @@ class Supervisor:
         if charge.execution:
             return self._relay(charge, run, now)
         if charge.packing is None:
-            charge.packing = self._errand(lambda check: pack(charge.config, run, charge.directory, check))
+            travels = charge.backend is not None and charge.backend.travels
+            charge.packing = self._errand(lambda check: pack(charge.config, run, charge.directory, check, travels))
         if charge.packing.done and not run.stop_asked_at:
             return self._start(charge, run, now)
         return False
@@ -347,11 +374,12 @@ class Supervisor:
         if not self.lease.renew(now):
             return False
         try:
-            runs.step(run.id, f"starting on {charge.backend.label}", at=now)
-            job = job_of(charge.config, run)
+            runs.step(run.id, _starting(charge.backend), at=now)
+            job = job_of(charge.config, run, packing.value.archive)
             # Before the start: from here on the next supervisor looks for a worker and does not build again.
             charge.jobdir.write_job(job)
             charge.execution = charge.backend.start(job, charge.jobdir.bundle, charge.directory)
+            charge.listening_since = now
         except (TrainingError, OSError) as error:
             charge.unfit = _fault(error)
         return True
@@ -484,8 +512,8 @@ class Supervisor:
         return True
 
 
-def job_of(project: ProjectConfig, run: Run) -> Job:
-    """What the worker is told of a run."""
+def job_of(project: ProjectConfig, run: Run, archive: Archive | None = None) -> Job:
+    """What the worker is told of a run; `archive` is its bundle as it travels, None where it stays."""
     training = project.model_training
     return Job(
         run_id=run.id,
@@ -499,10 +527,20 @@ def job_of(project: ProjectConfig, run: Run) -> Job:
         grace_seconds=training.grace_seconds,
         max_wall_seconds=training.max_wall_seconds,
         max_predictions_mb=training.max_predictions_mb,
+        bundle_sha256=archive.sha256 if archive else "",
+        bundle_bytes=archive.n_bytes if archive else 0,
     )
 
 
-def _queued_facts(run: Run, project: ProjectConfig) -> Facts:
+def _starting(backend: Backend) -> str:
+    """The step line of a start; at an agent, who has to come for the job now."""
+    if not backend.pulls:
+        return f"starting on {backend.label}"
+    record = checking.record_of(backend.name)
+    return f"waiting for the agent on {(record and record.host) or backend.name}"
+
+
+def _queued_facts(run: Run, project: ProjectConfig, record: TokenRecord | None) -> Facts:
     unfit = None
     if run.backend not in backends.names(project):
         unfit = Fault(f"The project file names no backend '{run.backend}' any more", "unknown_backend")
@@ -510,6 +548,7 @@ def _queued_facts(run: Run, project: ProjectConfig) -> Facts:
         status=run.status,
         place=run.backend,
         created_at=run.created_at,
+        heard_at=record.last_seen if record else None,
         stop_asked_at=run.stop_asked_at,
         stop_for=run.stop_for,
         stop_by=run.stop_by,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,7 @@ class Charge:
     execution: Execution | None = None
     storing: Errand | None = None
     unfit: Fault | None = None
+    listening_since: datetime | None = None  # from when on its agent could be heard by this supervisor
     lost: bool = False  # an earlier supervisor's, and cannot be taken up
     heard: list[Event] = field(default_factory=list)  # polled and not yet in the database
     drained: bool = False  # the execution is done, and its last event has been taken in
@@ -49,6 +51,11 @@ class Charge:
         return JobDir(self.directory)
 
     @property
+    def pulls(self) -> bool:
+        """Whether an agent has claimed it, and comes for its job."""
+        return self.backend is not None and self.backend.pulls
+
+    @property
     def lives(self) -> bool:
         """Whether anything of it still goes on: a worker, or work of our own."""
         errands = [errand for errand in (self.packing, self.storing) if errand and not errand.done]
@@ -62,6 +69,8 @@ class Charge:
             created_at=run.created_at,
             started_at=run.started_at,
             heard_at=run.heard_at,
+            listening_since=self.listening_since,
+            awaited=self.execution is not None,
             stop_asked_at=run.stop_asked_at,
             stop_for=run.stop_for,
             stop_by=run.stop_by,

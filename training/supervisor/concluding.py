@@ -11,6 +11,7 @@ from django import db
 from django.utils import timezone
 
 from training import bulk, bundle, intake, runs, scoring, writeback
+from training.agent.jobdir import JobDir
 from training.errors import TrainingError
 from training.models import Prediction, Run
 from training.project import Project
@@ -71,6 +72,7 @@ def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     A run that was retracted comes here once more, for the file of prelabels. Only errors of the database get out (it
     is tried again) and Abandoned; anything else is a line of the run's log.
     """
+    _said(run, "Tidying", lambda: drop_what_travelled(JobDir(config.runs / run.id)))
     if run.status == SUCCESS:
         _said(run, "Write-back", lambda: write_back(config, run, check))
     else:
@@ -78,6 +80,12 @@ def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     check()
     _said(run, "Retention", lambda: writeback.prune(config, timezone.now(), check=check))
     runs.settled(run, timezone.now())
+
+
+def drop_what_travelled(jobdir: JobDir) -> None:
+    """Remove the bundle's archive (the folder keeps the bundle itself), and uploads that broke off; raises OSError."""
+    for file in (jobdir.archive, *jobdir.path.glob(f"{jobdir.predictions.name}.part*")):
+        file.unlink(missing_ok=True)
 
 
 def write_back(config: ProjectConfig, run: Run, check: Check) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from training import bundle, intake, runs
+from training.agent.jobdir import JobDir
 from training.errors import ProjectError
 from training.models import Run
 from training.project import Project
@@ -16,18 +17,32 @@ from training.supervisor.errand import Check
 from training.supervisor.retraining import answers_in
 
 if TYPE_CHECKING:
-    from training.bundle import Bundle
+    from training.bundle import Archive, Bundle
     from training.config import ProjectConfig
 
 T = TypeVar("T")
 CHECK_EVERY = 1000  # rows
 
 
-def pack(config: ProjectConfig, run: Run, directory: Path, check: Check) -> Bundle:
+@dataclass(frozen=True)
+class Packed:
+    """A run's bundle, and the archive of it where it travels."""
+
+    bundle: Bundle
+    archive: Archive | None = None
+
+
+def pack(config: ProjectConfig, run: Run, directory: Path, check: Check, travels: bool = False) -> Packed:
     """Make `directory/bundle` and the ledger of the items in it; what is finished already stays.
 
-    Raises NotTrainable, BadRequest or ProjectError, OSError (a full disk), Abandoned.
+    Where it `travels`, also `directory/bundle.tar.gz`. Raises NotTrainable, BadRequest or ProjectError, OSError (a
+    full disk), Abandoned.
     """
+    made = _bundle(config, run, directory, check)
+    return Packed(made, bundle.archive(made, JobDir(directory).archive, check) if travels else None)
+
+
+def _bundle(config: ProjectConfig, run: Run, directory: Path, check: Check) -> Bundle:
     target = directory / "bundle"
     packed = _packed_already(run, target)
     if packed:

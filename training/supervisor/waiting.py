@@ -1,0 +1,66 @@
+"""Queued runs that an agent has to come for: whose turn it is, and what people read while nobody comes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import Q
+
+from training import runs
+from training.agent.protocol import ASK_EVERY_S
+from training.backends.agent import NO_TOKEN, TokenRecord
+from training.models import BackendToken, Run
+from training.states import QUEUED, RUNNING
+
+# An agent without work has asked within this time, and asks again as soon.
+ASKS_WITHIN = timedelta(seconds=ASK_EVERY_S + 2)
+# An agent that asks and does not take its run (it fails at each answer, say) has the turn for this long.
+MOST_TURN = 3 * ASKS_WITHIN
+
+
+class Turn:
+    """Whose turn it is, where the oldest run waits for an agent that will ask within a moment."""
+
+    def __init__(self) -> None:
+        self._run_id = ""
+        self._since: datetime | None = None
+
+    def is_an_agents(self, ready: Collection[str], now: datetime) -> bool:
+        """Whether an older run than those of the `ready` backends should have the turn, though it cannot start yet."""
+        run = awaited(ready, now)
+        if run is None:
+            return False
+        if run.id != self._run_id or self._since is None:
+            self._run_id, self._since = run.id, now
+        return now - self._since < MOST_TURN
+
+
+def awaited(ready: Collection[str], now: datetime) -> Run | None:
+    """The oldest queued run whose agent asks these days, where it is older than all of the `ready` backends."""
+    waiting = Run.objects.filter(status=QUEUED, stop_asked_at__isnull=True).order_by("created_at", "id")
+    first = waiting.filter(backend__in=ready).first()
+    if first is None:
+        return None
+    older = waiting.filter(Q(created_at__lt=first.created_at) | Q(created_at=first.created_at, id__lt=first.id))
+    asking = BackendToken.objects.filter(last_seen__gt=now - ASKS_WITHIN).values("backend")
+    return older.filter(backend__in=asking).exclude(backend__in=ready).first()
+
+
+def say_who_is_awaited(run: Run, record: TokenRecord | None, now: datetime) -> None:
+    """Write into a queued run's steps that no agent comes for it, once; nothing while another run has its turn."""
+    text = _words(run.backend, record, now)
+    if text and text != run.step and not Run.objects.filter(status=RUNNING).exists():
+        runs.step_in_queue(run.id, text, now)
+
+
+def _words(backend: str, record: TokenRecord | None, now: datetime) -> str:
+    """Why the run waits; empty where an agent is about to ask."""
+    sentence = f"waiting for an agent of {backend}"
+    if record is None:
+        return f"{sentence}; {NO_TOKEN}"
+    if record.last_seen is None:
+        return f"{sentence}; none has asked for work yet"
+    if now - record.last_seen <= ASKS_WITHIN:
+        return ""
+    return f"{sentence}, last seen {record.last_seen.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
