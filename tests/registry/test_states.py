@@ -211,3 +211,20 @@ def test_a_running_run_whose_time_is_up_and_that_cannot_be_killed_ends(
     facts = replace(facts, status=states.RUNNING, killable=False, stop_asked_at=now - timedelta(seconds=limits.grace_s))
     limits = replace(limits, grace_s=0)
     assert decide(facts, limits, now).to in states.ENDS
+
+
+def test_row_3_counts_from_the_last_time_that_an_agent_asked() -> None:
+    asked_lately = replace(QUEUED, heard_at=after(500))
+    assert spoken(asked_lately, after(1099))[0] == "wait"
+    assert spoken(asked_lately, after(1100))[1] == "error"
+
+
+def test_row_11_silence_that_this_supervisor_could_not_have_heard_does_not_count() -> None:
+    heard = replace(RUNNING, heard_at=after(10), listening_since=after(1000))
+    assert spoken(heard, after(1119))[0] == "wait"
+    assert spoken(heard, after(1120))[:2] == ("wish", "silence")
+    assert spoken(replace(heard, heard_at=after(1100)), after(1219))[0] == "wait"
+
+
+def test_row_11_nobody_is_silent_while_the_bundle_is_made() -> None:
+    assert spoken(replace(RUNNING, awaited=False), after(3000))[0] == "wait"
