@@ -1,5 +1,6 @@
 """The GPU that a run gets: free memory decides, numbers pin, and a nvidia-smi that fails is never "no GPU"."""
 
+import json
 import os
 import stat
 
@@ -122,3 +123,11 @@ def test_an_answer_that_is_no_list_is_not_no_gpu(nvidia_smi):
     assert "no list of GPUs: welcome to gpu1" in survey().trouble
     nvidia_smi("echo 'No devices were found'\n")
     assert survey() == Survey()
+
+
+def test_the_facts_of_a_host_are_json(nvidia_smi, capsys):
+    nvidia_smi("echo '0, NVIDIA A100, GPU-a, 1000, 40000, 7, 8.0'\n")
+    assert gpus.main(["auto", "4000", "json", "no_such_package"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["choice"]["refusal"] == "No GPU has 4000 MB free"
+    assert found["gpus"][0]["free_mb"] == 1000 and found["missing"] == ["no_such_package"]

@@ -8,6 +8,7 @@ USAGE = """usage: python -m training.agent COMMAND ...
   launch JOBDIR                 start the worker of a job directory and keep watch over it
   worker JOBDIR                 be the worker: train, and write what is to be known into the job directory
   probe [DEVICE [PACKAGE ...]]  the facts of this host as JSON, and the device that a run would get
+  survey GPUS MB [PACKAGE ...]  the same for a server that looks at a shared host, and the GPU that a run would get
 """
 
 
@@ -25,6 +26,10 @@ def main(argv: "Sequence[str]") -> int:
         from .probe import main as probe
 
         return probe(rest)
+    if command == "survey" and len(rest) > 1:
+        from .gpus import main as survey
+
+        return survey(rest)
     print(USAGE, file=sys.stderr, end="")
     return 0 if command in ("-h", "--help") else 2
 

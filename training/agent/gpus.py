@@ -1,12 +1,15 @@
 """The GPU that a run gets on a shared host: what nvidia-smi says, and what follows from that."""
 
+import json
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Sequence, Tuple
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .probe import Gpu, Torch, has_kernels, parse_nvidia_smi
+from .probe import Gpu, Torch, cores, has_kernels, memory_mb, parse_nvidia_smi, torch_facts
+from .trainers import is_importable
 
 NVIDIA_SMI_TIMEOUT_S = 10.0  # a driver that wakes up takes seconds; one that hangs takes for ever
 FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu"
@@ -174,3 +177,32 @@ def environment_of(choice: Choice) -> Mapping[str, str]:
 
 def _capital(sentence: str) -> str:
     return sentence if sentence.startswith("nvidia-smi") else sentence[:1].upper() + sentence[1:]
+
+
+# All of it, for a server that looks at this host.
+
+
+def facts(wanted: str, min_free_mb: int, packages: Sequence[str]) -> Dict[str, Any]:
+    """What a run on this host would get; plain JSON. torch is imported (a second or more) where there is a card."""
+    found = survey()
+    torch = torch_facts() if found.cards and wanted != NONE else None
+    unfit = without_kernels(found.cards, torch)
+    host = os.uname().nodename
+    return {
+        "host": host,
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "executable": sys.executable,
+        "cores": cores(),
+        "memory_mb": memory_mb(),
+        "gpus": [asdict(card) for card in found.cards],
+        "torch": asdict(torch) if torch else None,
+        "choice": asdict(choose(wanted, min_free_mb, found, unfit, host)),
+        "missing": [name for name in packages if not is_importable(name)],
+    }
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m training.agent survey GPUS MIN_FREE_MB [PACKAGE ...]` prints the facts as one line of JSON."""
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    print(json.dumps(facts(argv[0], int(argv[1]), argv[2:])))
+    return 0
