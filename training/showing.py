@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from django.utils.translation import gettext_lazy as _
 
@@ -69,6 +70,25 @@ class Scores:
     confusion_labels: list[str] = field(default_factory=list)
     confusion: list[tuple[str, list[Any]]] = field(default_factory=list)
     baseline_predicts: str = ""
+
+
+@dataclass(frozen=True)
+class LeftAt:
+    """Where a run's model files stayed: a folder of another machine."""
+
+    host: str
+    folder: str
+
+
+def left_at(run: Run) -> LeftAt | None:
+    """Host and folder that a run's `artifact_uri` names; None where it has none, or names them in another way."""
+    try:
+        parts = urlsplit(run.artifact_uri)
+    except ValueError:
+        return None
+    if parts.scheme != "file" or not parts.netloc or not parts.path:
+        return None
+    return LeftAt(unquote(parts.netloc), unquote(parts.path))
 
 
 def main_score(run: Run) -> Figure | None:

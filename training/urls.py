@@ -10,6 +10,7 @@ urlpatterns = [
     re_path(r"^training/?$", views.index, name="index"),
     path("training/start", views.start, name="start"),
     path("training/now", views.now_fragment, name="now"),
+    path("training/agents", views.agents_fragment, name="agents"),
     path("training/runs-table", views.runs_fragment, name="runs-table"),
     path("training/parameters", views.parameters_fragment, name="parameters"),
     path("training/preview", views.preview_fragment, name="preview"),

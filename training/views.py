@@ -24,7 +24,7 @@ from django.views.decorators.csrf import csrf_protect
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRedirect, HttpResponseClientRefresh, reswap, retarget
 
-from training import asking, backends, config, now, runs, startform, writeback
+from training import asking, checking, config, now, runs, startform, writeback
 from training.agent import trainers
 from training.errors import BadRequest, ConfigError, NotTrainable, TrainingError, UnknownBackend
 from training.models import Prediction, Run, StepLine
@@ -141,6 +141,7 @@ def index_page(request: HttpRequest, form: StartForm | None = None, status: int 
         shown |= {"config_error": error, "problems": problem_lines(error)}
     else:
         shown |= {"project": project_config, "off": asking.turned_off(project_config)}
+        shown |= {"agents": checking.agents(project_config)}
         shown |= form_context(project_config, form)
     return render(request, "training/index.html", shown, status=status)
 
@@ -199,6 +200,17 @@ def runs_fragment(request: HttpRequest) -> HttpResponse:
     return render(request, "training/_runs.html", context_light(request, **runs_context(request)))
 
 
+@staff("view_run")
+@require_GET
+def agents_fragment(request: HttpRequest) -> HttpResponse:
+    """The backends whose agents come for work, and when each was last seen."""
+    try:
+        agents = checking.agents(config.current().config)
+    except ConfigError:
+        agents = []
+    return render(request, "training/_agents.html", {"agents": agents, "at": timezone.now()})
+
+
 # --- starting a run ---
 
 
@@ -232,7 +244,7 @@ def preview_fragment(request: HttpRequest) -> HttpResponse:
 def check_fragment(request: HttpRequest) -> HttpResponse:
     """The report of the backend that the form has chosen."""
     try:
-        report = backends.make(request.POST.get("backend", ""), config.current().config).check()
+        report = checking.check(request.POST.get("backend", ""), config.current().config)
     except TrainingError as error:
         return render(request, "training/_report.html", {"error": error})
     return render(request, "training/_report.html", {"report": report})

@@ -14,7 +14,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from training import asking, backends, now, writeback
+from training import asking, backends, checking, now, writeback
 from training.agent import trainers
 from training.api import serializers
 from training.api.people import PeopleView
@@ -89,7 +89,13 @@ class BackendList(PeopleView):
 
     @extend_schema(operation_id="list_backends", responses={200: serializers.PlaceSerializer(many=True), **ERRORS})
     def get(self, request: Request) -> Response:
-        return Response([asdict(place) for place in asking.places(self.project_config)])
+        tokens = {place.name: place.record for place in checking.agents(self.project_config)}
+        return Response(
+            [
+                {**asdict(place), "token": asdict(token) if (token := tokens.get(place.name)) else None}
+                for place in asking.places(self.project_config)
+            ]
+        )
 
 
 class BackendCheck(PeopleView):
@@ -106,7 +112,7 @@ def check(config: ProjectConfig, name: str) -> Report:
     names = backends.names(config)
     if name not in names:
         raise NotFound(f"The project names no backend '{name}'. {nearest(name, names)}")
-    return backends.make(name, config).check()
+    return checking.check(name, config)
 
 
 class Preview(PeopleView):

@@ -157,7 +157,7 @@ class RunSerializer(serializers.ModelSerializer):
             *("params", "seed", "source", "requested_by", "created_at", "started_at", "finished_at", "heard_at"),
             *("splits", "bundle_digest", "host", "python", "device", "metrics", "scores", "n_predictions"),
             *("writeback", "retracted_at", "retracted_by", "artifact_uri", "files_dropped_at", "exit_code"),
-            *("error", "error_code", "error_hint", "settled_at", "stop", "links"),
+            *("error", "error_code", "error_hint", "settled_at", "agent", "stop", "links"),
         ]
 
     def get_backend_label(self, run: Run) -> str:
@@ -236,12 +236,23 @@ class SchemaSerializer(serializers.Serializer):
     trainers = serializers.ListField(child=serializers.CharField(), help_text="The trainers that fit this kind.")
 
 
+class TokenSerializer(serializers.Serializer):
+    """The record of a backend's token and of the agent that last used it."""
+
+    issued_at = serializers.DateTimeField()
+    last_seen = serializers.DateTimeField(allow_null=True)
+    host = serializers.CharField()
+    version = serializers.CharField()
+    gpus = serializers.ListField(child=serializers.DictField())
+
+
 class PlaceSerializer(serializers.Serializer):
     name = serializers.CharField()
     type = serializers.CharField()
     label = serializers.CharField()  # type: ignore[assignment]  # DRF takes declared fields off the class
     description = serializers.CharField()
     default = serializers.BooleanField()
+    token = TokenSerializer(allow_null=True, help_text="Of a backend whose agents come for work; null where none.")
 
 
 class ConcernSerializer(serializers.Serializer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -100,10 +101,11 @@ class AgentExecution(WatchedExecution):
         return f"on {self._jobdir.read_agent().get('host') or self._name}"
 
     def stop(self, force: bool = False) -> None:
+        if self.exit_code is None:
+            with suppress(OSError):  # a full disk: the run ends here all the same, and then the agent is refused
+                self._jobdir.order_stop(force)
         if force and self._forced_at is None:
             self._forced_at = time.monotonic()
-        if not self.done:
-            self._jobdir.order_stop(force)
 
     @property
     def done(self) -> bool:

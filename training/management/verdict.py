@@ -58,5 +58,6 @@ def _writeback(run: Run, config: ProjectConfig) -> list[str]:
 
 
 def _where(run: Run, config: ProjectConfig) -> list[str]:
-    folder = config.runs / run.pk
-    return [f"  Files: {folder}"] if folder.is_dir() else []
+    left, folder = showing.left_at(run), config.runs / run.pk
+    lines = [f"  Model: on {printable(left.host)} in {printable(left.folder)}"] if left else []
+    return [*lines, f"  Files: {folder}"] if folder.is_dir() else lines

@@ -177,6 +177,11 @@ def main_score(run: Run) -> showing.Figure | None:
 
 
 @register.filter
+def left_at(run: Run) -> showing.LeftAt | None:
+    return showing.left_at(run)
+
+
+@register.filter
 def facts(run: Run, label: str) -> list[tuple[str, str]]:
     """What is recorded of the run, as (name, value); what is not known is left out."""
     params = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in run.params.items())
@@ -194,6 +199,7 @@ def facts(run: Run, label: str) -> list[tuple[str, str]]:
         (_("Items"), ", ".join(f"{name} {n}" for name, n in run.splits.items())),
         (_("Metrics"), ", ".join(metric_words(run.metrics))),
         (_("Host"), run.host),
+        (_("Agent"), run.agent),
         (_("Python"), run.python),
         (_("Device"), run.device),
         (_("Exit code"), "" if run.exit_code is None else str(run.exit_code)),

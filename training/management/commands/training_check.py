@@ -8,9 +8,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from training import backends
+from training import backends, checking
 from training.backends.base import Concern, Report
 from training.config import load
+from training.management.database import open_database_of
 from training.management.terminal import FAILED, FINE, TrainingCommand, say
 
 
@@ -23,7 +24,10 @@ class Command(TrainingCommand):
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def answer(self, *, name: str, config: Path, json: bool, **_: Any) -> int:  # type: ignore[override]
-        report = backends.make(name, load(config).config).check()
+        project = load(config).config
+        if backends.make(name, project).pulls:  # what is known of its agents stands in the database
+            open_database_of(config)
+        report = checking.check(name, project)
         say(as_json(report) if json else as_text(report))
         return FINE if report.ok else FAILED
 

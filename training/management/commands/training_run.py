@@ -13,14 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from django.conf import settings
 from django.core.management.base import CommandParser
 from django.db import connection
 
 from training import asking, runs
 from training.config import ProjectConfig, load
 from training.errors import BadRequest, RunIsOver
-from training.management.database import bring_up_to_date
+from training.management.database import open_database_of
 from training.management.follow import Teller
 from training.management.terminal import CANCELLED, FAILED, FINE, INTERRUPTED, TrainingCommand, say
 from training.management.verdict import verdict
@@ -59,20 +58,10 @@ class Command(TrainingCommand):
 
     def answer(self, *, config: Path, json: bool, **options: Any) -> int:  # type: ignore[override]
         project = load(config).config
-        _same_as_the_site(config)
-        bring_up_to_date()
+        open_database_of(config)
         chatter = sys.stderr if json else sys.stdout
         run = asking.start(project, _wanted(project, options), "manual", _who())
         return Following(run.pk, config, chatter).to_the_end(json)
-
-
-def _same_as_the_site(config: Path) -> None:
-    """Refuse another project than the settings have: its runs would land in this one's database."""
-    if Path(settings.POTATO_CONFIG or ".").resolve() != config.resolve():
-        raise BadRequest(
-            f"The site's project is {settings.POTATO_CONFIG or 'not set'}, not {config}",
-            hint="Name the project file with its ending, .yaml or .yml, or set POTATO_CONFIG to it",
-        )
 
 
 def _wanted(project: ProjectConfig, options: dict[str, Any]) -> asking.Wanted:

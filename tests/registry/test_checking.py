@@ -1,0 +1,72 @@
+"""Checking a backend whose agents come: what the database knows of its token, of the agent, and of its reports."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.registry.agents import Agent
+from training import checking, runs
+from training.config import ProjectConfig
+from training.errors import UnknownBackend
+from training.models import BackendToken, Run
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def agent(project: ProjectConfig) -> Agent:
+    return Agent("lab", project.runs).register(NOW)
+
+
+def test_a_backend_without_a_token_gets_the_command_with_the_sites_own_file(project: ProjectConfig) -> None:
+    report = checking.check("lab", project, NOW)
+    assert not report.ok
+    assert report.concerns[0].hint == f"potato training register lab {project.file}"
+
+
+def test_the_token_of_another_backend_is_none_of_this_one(project: ProjectConfig) -> None:
+    Agent("den", project.runs).register(NOW)
+    assert checking.check("lab", project, NOW).headline == "no token issued yet"
+
+
+def test_a_token_is_told_with_what_its_agent_said(project: ProjectConfig, agent: Agent) -> None:
+    agent.asks(NOW)
+    BackendToken.objects.update(gpus=[{"name": "T4", "total_mb": 16000, "free_mb": 9000}, "rubbish"])
+    facts = dict(checking.check("lab", project, NOW).facts)
+    assert (facts["host"], facts["GPU 0"]) == ("ws7", "T4, 9000 of 16000 MB free")
+    assert "GPU 1" not in facts
+
+
+def test_an_agent_at_work_is_seen_by_its_reports(project: ProjectConfig, agent: Agent) -> None:
+    run = runs.create(project, "stand-in", ["sentiment"], "lab", now=NOW)
+    agent.claims(run, NOW)
+    later = NOW + timedelta(hours=3)
+    Run.objects.filter(pk=run.pk).update(heard_at=later)
+    assert checking.check("lab", project, later).concerns == []
+    assert dict(checking.check("lab", project, later).facts)["last_seen"].startswith("2026-03-01 15:00:00")
+
+
+def test_a_token_that_was_replaced_since_has_been_seen_by_nobody(project: ProjectConfig, agent: Agent) -> None:
+    run = runs.create(project, "stand-in", ["sentiment"], "lab", now=NOW)
+    agent.claims(run, NOW)
+    Run.objects.filter(pk=run.pk).update(heard_at=NOW)
+    agent.register(NOW + timedelta(hours=1))
+    record = checking.record_of("lab")
+    assert record is not None and record.last_seen is None
+
+
+def test_the_agents_of_the_project_are_listed_with_and_without_a_token(project: ProjectConfig, agent: Agent) -> None:
+    (place,) = checking.agents(project)
+    assert (place.name, place.label) == ("lab", "lab (agent)") and place.record is not None
+    BackendToken.objects.all().delete()
+    (place,) = checking.agents(project)
+    assert place.record is None and place.gpus == []
+
+
+def test_other_backends_are_checked_by_themselves(project: ProjectConfig) -> None:
+    assert checking.check("local", project).backend == "local"
+    with pytest.raises(UnknownBackend, match="no backend 'lad'"):
+        checking.check("lad", project)
