@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,10 +87,14 @@ class Process(ABC):
 
 
 class Connection(ABC):
-    """One session with one host. Its methods may be called from several threads."""
+    """One session with one host. Its methods may be called from several threads.
 
-    def __init__(self, target: Target) -> None:
+    `config` is an ssh configuration file to read instead of the account's ~/.ssh/config and /etc/ssh/ssh_config.
+    """
+
+    def __init__(self, target: Target, config: Path | None = None) -> None:
         self.target = target
+        self.config = config
 
     @abstractmethod
     def connect(self, timeout_s: float = 20.0) -> None:
@@ -127,14 +132,23 @@ class Connection(ABC):
 Progress = Callable[[int, int], None]
 
 
-def make(target: Target, ssh_client: str = "auto") -> Connection:
-    """A connection, not yet made: `openssh` and `paramiko` name the engine, `auto` takes openssh where `ssh` is."""
+# The name of an environment variable: an ssh configuration that stands elsewhere, as a file mounted into a container.
+CONFIG_VARIABLE = "POTATO_SSH_CONFIG"
+
+
+def make(target: Target, ssh_client: str = "auto", config: Path | None = None) -> Connection:
+    """A connection, not yet made: `openssh` and `paramiko` name the engine, `auto` takes openssh where `ssh` is.
+
+    There is no falling back from one to the other after a failure: two attempts, two texts, and a server that counts.
+    """
     from shutil import which
 
+    if config is None and os.environ.get(CONFIG_VARIABLE):
+        config = Path(os.environ[CONFIG_VARIABLE])
     if ssh_client == "paramiko" or (ssh_client == "auto" and which("ssh") is None):
         from training.backends.connection.in_process import ParamikoConnection
 
-        return ParamikoConnection(target)
+        return ParamikoConnection(target, config)
     from training.backends.connection.openssh import OpensshConnection
 
-    return OpensshConnection(target)
+    return OpensshConnection(target, config)
