@@ -13,7 +13,7 @@ from jobfolders import TOY, make_job, wait_for
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends import local
-from training.backends.base import Backend, Execution
+from training.backends.base import Backend, Execution, Report
 from training.config import ModelTraining
 
 
@@ -21,6 +21,13 @@ class LocalPlace:
     """This machine, where workers know the toy trainer."""
 
     label = "local (this machine)"
+    first_step = "starting the worker"
+    # How a run ends that is stopped before anything else happens.
+    codes_when_called_off: tuple[int | None, ...] = (4,)
+
+    @classmethod
+    def of(cls, request: pytest.FixtureRequest) -> LocalPlace:
+        return cls(request.getfixturevalue("monkeypatch"))
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         clean = local.worker_environment
@@ -34,6 +41,14 @@ class LocalPlace:
 
     def backend(self) -> Backend:
         return local.LocalBackend("local", ModelTraining())
+
+    def check(self) -> Report:
+        return self.backend().check()
+
+    def spoil(self, monkeypatch: pytest.MonkeyPatch) -> str:
+        """Let looking go wrong; returns what the report must name."""
+        monkeypatch.setattr("sys.executable", "/nowhere/python")
+        return "/nowhere/python"
 
     def job(self, directory: Path, do: str) -> tuple[Job, JobDir]:
         """A run that has a bundle and was never started."""
