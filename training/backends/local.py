@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import training
+from training.agent import environment
 from training.agent.jobdir import JobDir
 from training.agent.probe import Gpu
-from training.agent.process import Launched, environment_for, is_held, launch
+from training.agent.process import Launched, is_held, launch
 from training.agent.protocol import Event, Job
 from training.agent.trainers import TRAINERS
 from training.backends.base import Backend, Concern, Report
@@ -24,26 +23,10 @@ from training.errors import BackendRefused
 PLACE = "on this machine"
 PROBE_TIMEOUT_S = 25.0  # torch takes seconds from a cold disk; a web server gives up on a request after 30
 
-# What a worker may need: its own words of the system, of the GPU, of the numeric libraries, of the hub and the proxy to
-# it. Everything else stays here, for a secret can have any name.
-_WANTED = re.compile(
-    r"^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TMPDIR|TMP|TEMP|VIRTUAL_ENV|PYTHONUTF8|PYTHONIOENCODING"
-    r"|(LC|XDG|LD|DYLD|CONDA|CUDA|CUDNN|NCCL|NVIDIA|CUBLAS|HIP|HSA|ROCR|ROCM|PYTORCH|TORCH|TRITON|OMP|GOMP|KMP|MKL"
-    r"|OPENBLAS|BLIS|VECLIB|NUMEXPR|RAYON|TOKENIZERS|TRANSFORMERS|HF|SSL_CERT|REQUESTS_CA|CURL_CA)_\w+"
-    r"|(HTTPS?|ALL|NO|https?|all|no)_(PROXY|proxy))$"
-)
-_SECRET = re.compile(r"TOKENS?(_|$)|SECRET|PASS|PWD|CREDENTIAL|KEY(_|$)", re.IGNORECASE)
-
-
-def code_folder() -> Path:
-    """The folder that holds the package `training`: a checkout, or site-packages."""
-    return Path(training.__file__).resolve().parent.parent
-
 
 def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a worker: what it may need of ours, and no secrets, with the path to our code alone."""
-    kept = {name: v for name, v in inherited.items() if _WANTED.match(name) and not _SECRET.search(name)}
-    return environment_for(code_folder(), kept)
+    """The environment of a worker of this machine: see training.agent.environment."""
+    return environment.worker_environment(inherited, environment.code_folder())
 
 
 class LocalBackend(Backend):
