@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -108,8 +109,6 @@ class _Way:
 
 
 def _shut(one: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         one.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
     one.close()

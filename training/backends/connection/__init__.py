@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
 from training.errors import TrainingError
 
@@ -17,6 +17,10 @@ class ConnectionFailed(TrainingError):
     """ssh to a host failed; `message` is `ssh to HOST failed: REASON`."""
 
     code = "ssh_failed"
+
+    @classmethod
+    def to(cls, target: Target, reason: str, hint: str = "") -> Self:
+        return cls(f"ssh to {target.host} failed: {reason}", hint)
 
 
 class Unreachable(ConnectionFailed):
@@ -49,6 +53,24 @@ class ConnectionLost(ConnectionFailed):
     code = "ssh_lost"
 
 
+class NoShell(ConnectionFailed):
+    """Logged in, but the login shell there does not come to our command: nologin, an `exit` in a start-up file."""
+
+    code = "ssh_no_shell"
+
+
+class NoAnswer(ConnectionFailed):
+    """A command had no end within its time limit; it was let go."""
+
+    code = "ssh_no_answer"
+
+
+class SessionRefused(ConnectionFailed):
+    """The server gives this connection no further session (MaxSessions)."""
+
+    code = "ssh_no_session"
+
+
 class ForwardRefused(ConnectionFailed):
     """The server allows no forward of a unix socket; the hint names the sshd settings that decide it."""
 
@@ -68,14 +90,18 @@ class Target:
 class Process(ABC):
     """A command that runs over there, its standard streams here; binary, unbuffered."""
 
-    stdin: BinaryIO  # close() is seen over there as the end of input
-    stdout: BinaryIO
+    stdin: BinaryIO  # close() is seen over there as the end of input; write() may take a part of what it is given
+    stdout: BinaryIO  # read(n) gives what has come, at most n bytes; b"" at its end, also where the connection is lost
     stderr: BinaryIO
 
     @abstractmethod
     def poll(self) -> int | None:
-        """Its exit code once it is known; 128 + n where signal n ended it. Raises ConnectionLost where it never will
-        be: a lost connection is never an exit code, and an end of stdout alone is no proof of a whole stream."""
+        """Its exit code once it is known. Raises ConnectionLost where it never will be (a lost connection is never an
+        exit code, and an end of stdout alone is no proof of a whole stream), SessionRefused where it never started.
+
+        What signal n ended is 128 + n only below a shell: framing.py sees to it. A bare command has an engine's own
+        number then, 255 or more than 128.
+        """
 
     @abstractmethod
     def wait(self, timeout_s: float | None = None) -> int:
@@ -83,7 +109,8 @@ class Process(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it: its input and output end. Does not wait."""
+        """Let go of it: its input and output end, so that whoever waits in a read or a write comes back. Does not
+        wait for anything over there, and ends nothing there that heeds neither; may be called again."""
 
 
 class Connection(ABC):
@@ -91,6 +118,9 @@ class Connection(ABC):
 
     `config` is an ssh configuration file to read instead of the account's ~/.ssh/config and /etc/ssh/ssh_config.
     """
+
+    # A question to the server after so many seconds without a word of its; three without an answer end the connection.
+    alive_every_s: int = 5
 
     def __init__(self, target: Target, config: Path | None = None) -> None:
         self.target = target
@@ -103,7 +133,7 @@ class Connection(ABC):
     @abstractmethod
     def open(self, command: str) -> Process:
         """Start a command line, which the account's login shell reads; framing.py makes lines that any shell takes.
-        Raises ConnectionLost, or ConnectionFailed where the server gives no further session (MaxSessions)."""
+        Raises ConnectionLost; SessionRefused, if not here then from the process's poll()."""
 
     @abstractmethod
     def forward(self, remote_path: str, local_socket: Path) -> None:
@@ -112,7 +142,8 @@ class Connection(ABC):
     @property
     @abstractmethod
     def lost(self) -> str:
-        """Why the connection is gone, in one sentence; empty while it lives. Noticed within 20 s of silence."""
+        """Why the connection is gone, as the REASON of a ConnectionLost; empty while it lives. Noticed within 20 s of
+        silence (four times alive_every_s)."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,0 +1,408 @@
+"""A connection through the `ssh` program: one master as our child, and a short-lived client of it per command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from training.backends.connection import (
+    Connection,
+    ConnectionFailed,
+    ConnectionLost,
+    ForwardRefused,
+    Process,
+    SessionRefused,
+    Target,
+    Unreachable,
+)
+from training.backends.connection.framing import AfterMark, no_shell
+from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_hand, explain, last_words, lost_reason
+
+# The lifeline: its first word says that we are in; when our end of its input closes, it ends, and the master with it.
+READY = "potato-ready"
+LIFELINE = f"exec /bin/sh -c 'echo; echo {READY}; exec cat >/dev/null'"
+CONNECT_TIMEOUT_S = 15
+ANSWER_S = 10.0  # of the master, to a question on this machine
+TAIL_LINES = 200
+FOLDER_PREFIX = "potato-ssh-"
+
+
+class OpensshConnection(Connection):
+    """What `ssh HOST` takes, this takes: aliases, Include, ProxyJump, ssh-agent, certificates, GSSAPI, security keys;
+    also a connection that the user holds open by ControlMaster, for hosts that ask for a second factor."""
+
+    def __init__(self, target: Target, config: Path | None = None) -> None:
+        super().__init__(target, config)
+        self._folder: Path | None = None
+        self._socket = ""
+        self._lifeline: _Lifeline | None = None
+        self._forwards: list[str] = []
+        self._processes: set[OpensshProcess] = set()
+        self._numbers = count()
+        self._closed = False
+
+    def connect(self, timeout_s: float = 20.0) -> None:
+        until = time.monotonic() + timeout_s
+        self._refuse_words()
+        self._folder = _fresh_folder()
+        try:
+            options = self._ask_configuration(until)
+            self._lifeline = lifeline = self._start_lifeline(options, timeout_s)
+            lifeline.until_ready(until)
+            if not lifeline.ready:
+                raise self._failure(lifeline, options, timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self, command: str) -> Process:
+        self._refuse_lost()
+        log = self._private / f"log-{next(self._numbers)}"
+        # Its own words go to the log: standard error is the command's alone.
+        process = OpensshProcess(self, _spawn([*self._client("-E", str(log)), "-T", "--", "x", command]), log)
+        self._processes.add(process)
+        return process
+
+    def forward(self, remote_path: str, local_socket: Path) -> None:
+        self._refuse_lost()
+        way = f"{remote_path}:{local_socket}"
+        code, said = self._ask("forward", way, timeout_s=2 * ANSWER_S)
+        if code:
+            self.refuse_dead()
+            raise ForwardRefused.to(
+                self.target, f"the server forbids the forward of a unix socket ({last_words(said)})", FORWARD_HINT
+            )
+        self._forwards.append(way)
+
+    @property
+    def lost(self) -> str:
+        if self._closed:
+            return "the connection was closed here"
+        if self._lifeline is None:
+            return "there is no connection yet"
+        return "" if self._lifeline.alive else lost_reason(self._lifeline.said)
+
+    def close(self) -> None:
+        self._closed = True
+        for process in tuple(self._processes):
+            process.close()
+        if self._lifeline is not None:
+            for way in self._forwards if self._lifeline.borrowed else ():
+                self._ask("cancel", way)
+            self._lifeline.end()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    # What the processes ask.
+
+    def refuse_dead(self, wait_s: float = 2.0) -> None:
+        """Raise ConnectionLost where the master is gone; asked when something failed that this would explain.
+
+        A dying master has closed its socket before its end is seen on the lifeline, so it is asked itself.
+        """
+        if not self.lost and self._ask("check")[0] == 0:
+            return
+        if self._lifeline is not None:
+            self._lifeline.gone.wait(wait_s)
+        raise ConnectionLost.to(self.target, self.lost or "the connection's own process does not answer")
+
+    def forget(self, process: OpensshProcess) -> None:
+        self._processes.discard(process)
+
+    # Connecting.
+
+    def _refuse_words(self) -> None:
+        """ssh takes a word that begins with - for an option, whatever stands before it."""
+        for word in (self.target.host, self.target.user or "x"):
+            if not word or word.startswith("-") or any(not letter.isprintable() for letter in word):
+                raise ConnectionFailed.to(self.target, f"{word!r} is no name for ssh")
+        key = self.target.identity_file
+        if key is not None and not key.is_file():
+            raise ConnectionFailed.to(self.target, f"there is no identity file {key}")
+
+    @property
+    def _private(self) -> Path:
+        if self._folder is None:
+            raise ConnectionLost.to(self.target, self.lost)
+        return self._folder
+
+    def _refuse_lost(self) -> None:
+        if self.lost:
+            raise ConnectionLost.to(self.target, self.lost)
+
+    def _words(self) -> list[str]:
+        """The target as the tutorial types it."""
+        target = self.target
+        words = [] if target.user is None else ["-l", target.user]
+        words += [] if target.port is None else ["-p", str(target.port)]
+        return words if target.identity_file is None else [*words, "-i", str(target.identity_file.absolute())]
+
+    def _ask_configuration(self, until: float) -> dict[str, list[str]]:
+        """What ssh makes of its configuration for this target; lower-case options, each with all its values."""
+        file = [] if self.config is None else ["-F", str(self.config)]
+        try:
+            done = subprocess.run(
+                ["ssh", "-G", *file, *self._words(), "--", self.target.host],
+                timeout=max(0.1, until - time.monotonic()),
+                **_quiet(subprocess.PIPE),  # type: ignore[call-overload]
+            )
+        except FileNotFoundError:
+            raise ConnectionFailed.to(
+                self.target, "there is no program ssh here", "Install it, or set ssh_client: paramiko"
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise ConnectionFailed.to(self.target, "ssh does not come to an end of reading its configuration") from None
+        if done.returncode:
+            raise explain(self.target, done.stderr)
+        options: dict[str, list[str]] = {}
+        for line in done.stdout.decode("utf-8", "replace").splitlines():
+            name, _, value = line.partition(" ")
+            options.setdefault(name, []).append(value)
+        return options
+
+    def _start_lifeline(self, options: dict[str, list[str]], timeout_s: float) -> _Lifeline:
+        theirs = options.get("controlpath", ["none"])[0]
+        if theirs != "none" and self._answers(theirs):
+            self._socket = theirs
+            return _Lifeline(_spawn([*self._client(), "-T", "--", "x", LIFELINE]), borrowed=True)
+        self._socket = str(self._private / "s")
+        return _Lifeline(_spawn(self._master(options, timeout_s)), borrowed=False)
+
+    def _master(self, options: dict[str, list[str]], timeout_s: float) -> list[str]:
+        """In a file, not as options: the second ssh that ProxyJump starts gets the file alone, and must not ask."""
+        asks = options.get("stricthostkeychecking", ["ask"])[0] in ("ask", "true")
+        file = self._private / "config"
+        file.write_text(self._configuration(strict=asks, timeout_s=timeout_s), encoding="utf-8")
+        file.chmod(0o600)
+        no = ["ControlPersist=no", "RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "ForwardAgent=no"]
+        no += ["ForwardX11=no", "PermitLocalCommand=no", "ForkAfterAuthentication=no", "StdinNull=no"]
+        argv = ["ssh", "-F", str(file), "-M", "-S", self._socket]
+        for option in no:
+            argv += ["-o", option]
+        return [*argv, *self._words(), "-T", "--", self.target.host, LIFELINE]
+
+    def _configuration(self, strict: bool, timeout_s: float) -> str:
+        ours = {
+            "BatchMode": "yes",
+            "ConnectTimeout": max(1, min(CONNECT_TIMEOUT_S, int(timeout_s))),
+            "ServerAliveInterval": self.alive_every_s,
+            "ServerAliveCountMax": 3,
+            **({"StrictHostKeyChecking": "yes"} if strict else {}),
+        }
+        theirs = ["~/.ssh/config", "/etc/ssh/ssh_config"] if self.config is None else [str(self.config.absolute())]
+        return "\n".join(
+            [
+                "Host *",
+                *(f"  {name} {value}" for name, value in ours.items()),
+                *(f'Include "{path}"' for path in theirs),
+                "",
+            ]
+        )
+
+    def _failure(self, lifeline: _Lifeline, options: dict[str, list[str]], timeout_s: float) -> ConnectionFailed:
+        """Why there is no READY: refused, no answer, or a login shell that does not come to it."""
+        code, said, printed = lifeline.code, lifeline.said, lifeline.printed
+        if code is None and (lifeline.borrowed or self._answers(self._socket)):
+            return no_shell(self, None, printed)
+        if code is None:
+            return Unreachable.to(self.target, f"no answer within {timeout_s:.0f} s")
+        if code != 255 or printed:
+            return no_shell(self, code, printed or said)
+        keys = [Path(name).expanduser() for name in options.get("identityfile", [])]
+        return explain(self.target, said, keys, by_hand(self.target, self.config))
+
+    # Questions to the master.
+
+    def _client(self, *more: str) -> list[str]:
+        """Without ProxyCommand=false, a client whose master is gone makes a connection of its own."""
+        return ["ssh", "-F", "none", "-S", self._socket, "-o", "ProxyCommand=false", "-o", "BatchMode=yes", *more]
+
+    def _answers(self, socket: str) -> bool:
+        return (
+            _ask(["ssh", "-F", "none", "-S", socket, "-o", "ProxyCommand=false", "-O", "check", "x"], ANSWER_S)[0] == 0
+        )
+
+    def _ask(self, what: str, way: str = "", timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
+        """(exit code, standard error) of `ssh -O what`."""
+        return _ask([*self._client("-O", what), *(["-R", way] if way else []), "x"], timeout_s)
+
+
+class OpensshProcess(Process):
+    """One `ssh` client of the master."""
+
+    def __init__(self, connection: OpensshConnection, client: subprocess.Popen[bytes], log: Path) -> None:
+        self.connection = connection
+        self.client = client
+        self.log = log
+        self.stdin, self.stdout, self.stderr = (cast(BinaryIO, s) for s in (client.stdin, client.stdout, client.stderr))
+        self._let_go = False
+
+    def poll(self) -> int | None:
+        code = self.client.poll()
+        return None if code is None else self._judged(code)
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        try:
+            return self._judged(self.client.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"a command on {self.connection.target.host} has not ended") from None
+
+    def _judged(self, code: int) -> int:
+        """255 is a command's own code, or ssh's word for everything that went wrong."""
+        if code == 255:
+            said = self.log.read_bytes() if self.log.exists() else b""
+            self.connection.refuse_dead()
+            if b"request failed" in said:
+                raise SessionRefused.to(self.connection.target, "the server gives no further session", SESSIONS_HINT)
+        if code is not None and code < 0:
+            raise ConnectionLost.to(
+                self.connection.target, "the command was let go" if self._let_go else "ssh was killed"
+            )
+        if code is not None:
+            self.connection.forget(self)
+        return code
+
+    def close(self) -> None:
+        self.connection.forget(self)
+        if self.client.poll() is None:
+            self._let_go = True
+            self.client.kill()
+            self.client.wait()
+        with contextlib.suppress(OSError):
+            self.stdin.close()
+
+
+class _Lifeline:
+    """The session that keeps the master, and what is heard from it."""
+
+    def __init__(self, ssh: subprocess.Popen[bytes], borrowed: bool) -> None:
+        self.ssh = ssh
+        self.borrowed = borrowed  # the master is the user's own
+        self.ready = False
+        self.gone = threading.Event()
+        self._news = threading.Event()
+        self._out = AfterMark(cast(BinaryIO, ssh.stdout), READY)
+        self._lines: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._collect)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return not self.gone.is_set()
+
+    @property
+    def said(self) -> bytes:
+        """Its last words on standard error."""
+        return b"".join(self._lines)
+
+    @property
+    def printed(self) -> bytes:
+        """What the login shell printed before READY."""
+        return bytes(self._out.noise)
+
+    @property
+    def code(self) -> int | None:
+        return self.ssh.poll()
+
+    def until_ready(self, until: float) -> None:
+        self._news.wait(max(0.0, until - time.monotonic()))
+
+    def end(self) -> None:
+        """Close its input; the master ends by itself, or is ended."""
+        self.gone.set()
+        with contextlib.suppress(OSError):
+            cast(BinaryIO, self.ssh.stdin).close()
+        try:
+            self.ssh.wait(0.5 if self.ready else 0.0)
+        except subprocess.TimeoutExpired:
+            self.ssh.terminate()  # SIGTERM: it removes its socket
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.ssh.wait(1.0)
+            self.ssh.kill()
+            self.ssh.wait()
+        for thread in self._threads:
+            thread.join(1.0)
+
+    def _listen(self) -> None:
+        self.ready = self._out.skip()
+        if self.ready:
+            self._news.set()
+            while self._out.read():
+                pass
+        # Its last words come before its end is told.
+        self._threads[1].join(1.0)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.ssh.wait(1.0)
+        self.gone.set()
+        self._news.set()
+        self._out.close()
+
+    def _collect(self) -> None:
+        stderr = cast(BinaryIO, self.ssh.stderr)
+        with stderr:
+            while data := stderr.read(4096):
+                self._lines.append(data)
+
+
+def _fresh_folder() -> Path:
+    """A private folder with a short name: a socket's may have 108 bytes, of which ssh wants 17 for itself.
+
+    Folders of processes that were killed are removed.
+    """
+    for old in Path("/tmp").glob(f"{FOLDER_PREFIX}*"):  # noqa: S108
+        pid = old.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
+        with contextlib.suppress(FileNotFoundError):  # another process sweeps too
+            if pid.isdigit() and not _runs(int(pid)) and old.lstat().st_uid == os.geteuid():
+                shutil.rmtree(old, ignore_errors=True)  # refuses a link
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-", dir="/tmp"))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _environment() -> dict[str, str]:
+    """English words, and no window that asks."""
+    return {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def _quiet(stdout: int) -> dict[str, object]:
+    return {
+        "stdin": subprocess.DEVNULL,
+        "stdout": stdout,
+        "stderr": subprocess.PIPE,
+        "env": _environment(),
+        "start_new_session": True,  # no terminal to ask on
+    }
+
+
+def _spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=_environment(), start_new_session=True
+    )
+
+
+def _ask(argv: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
+    try:
+        done = subprocess.run(argv, timeout=timeout_s, **_quiet(subprocess.DEVNULL))  # type: ignore[call-overload]
+    except subprocess.TimeoutExpired:
+        return 255, b"no answer"
+    return done.returncode, done.stderr
