@@ -24,7 +24,6 @@ LONGEST_BACK_OFF_S = 30.0
 STEADY_AFTER_S = 60.0  # a part that ran this long has its back-off forgotten
 TRIES = 5  # a part that ends this often, each time sooner than STEADY_AFTER_S, ends the whole
 PATIENCE_S = 25.0  # for a part to end after SIGTERM: gunicorn gives its requests 20 seconds
-GUNICORN_GRACE_S = 20
 
 PR_SET_PDEATHSIG = 1  # Linux; elsewhere the parts of a `potato serve` that was killed live on
 LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here: a fresh child must not load anything
@@ -114,11 +113,8 @@ def _try_port(host: str, port: int) -> None:
 def _gunicorn(arguments: argparse.Namespace) -> list[str]:
     host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
     return [
-        *(sys.executable, "-m", "gunicorn", "potato_site.wsgi:application"),
-        *("--bind", f"{host}:{arguments.port}"),
-        *("--workers", str(arguments.workers), "--worker-class", "gthread", "--threads", "4"),
-        *("--graceful-timeout", str(GUNICORN_GRACE_S), "--timeout", "60"),
-        *("--log-level", "warning", "--no-control-socket"),
+        *(sys.executable, "-m", "gunicorn", "--config", "python:potato_site.gunicorn_conf"),
+        *("--bind", f"{host}:{arguments.port}", "--workers", str(arguments.workers)),
     ]
 
 
