@@ -13,6 +13,7 @@ TrainingError                 something that a user can be told
 ├── ImpossibleMove            a state that a run cannot go to from where it is
 ├── BackendRefused            a backend would not start a run; nothing was started
 ├── TooLarge                  a file is above a limit of the project file
+├── NotStored                 what was sent could not be written down here: a full disk, a folder that is gone
 └── PredictionsUnreadable     a predictions file is not what the protocol says
 """
 
@@ -87,9 +88,13 @@ class UnknownRun(TrainingError):
 
 
 class RunIsOver(TrainingError):
-    """A word about a run that has ended; nothing moves."""
+    """A word about a run that has ended; nothing moves. `status` says how it ended, where that is known."""
 
     code = "run_is_over"
+
+    def __init__(self, message: str, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class UnknownToken(TrainingError):
@@ -124,6 +129,12 @@ class TooLarge(TrainingError):
     """A file is above a limit of the project file."""
 
     code = "too_large"
+
+
+class NotStored(TrainingError):
+    """What was sent could not be written down here: a full disk, a folder that is gone. Sent again it may be."""
+
+    code = "not_stored"
 
 
 class PredictionsUnreadable(TrainingError):

@@ -31,5 +31,13 @@ def look(at: datetime) -> Now:
     waiting = Run.objects.filter(status=QUEUED).order_by("created_at", "id")
     run = Run.objects.filter(status=RUNNING).first() or waiting.first()
     lease = SupervisorLease.objects.first()
-    supervised = lease is not None and at - lease.renewed_at <= timedelta(seconds=SUPERVISOR_SILENT_S)
-    return Now(run, waiting.count(), lease, supervised)
+    return Now(run, waiting.count(), lease, _works(lease, at))
+
+
+def is_supervised(at: datetime) -> bool:
+    """Whether a supervisor is at work."""
+    return _works(SupervisorLease.objects.first(), at)
+
+
+def _works(lease: SupervisorLease | None, at: datetime) -> bool:
+    return lease is not None and at - lease.renewed_at <= timedelta(seconds=SUPERVISOR_SILENT_S)

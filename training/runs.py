@@ -201,14 +201,14 @@ def _level_of(to: str) -> str:
     return "error" if to == ERROR else "step"
 
 
-def claim(backends: Collection[str], now: datetime | None = None) -> Run | None:
+def claim(backends: Collection[str], now: datetime | None = None, agent: str = "") -> Run | None:
     """Make the oldest queued run of these backends the running one; None where there is none, or somebody was first.
 
-    A run whose backend is not among them waits, and holds nobody up.
+    A run whose backend is not among them waits, and holds nobody up. `agent` is who claims it, where an agent does.
     """
     waiting = Run.objects.filter(status=QUEUED, backend__in=backends, stop_asked_at__isnull=True)
     run = waiting.order_by("created_at", "id").first()
-    return run if run and move(run, RUNNING, "building the bundle", now=now) else None
+    return run if run and move(run, RUNNING, "building the bundle", now=now, agent=agent) else None
 
 
 def any_to_care_for() -> bool:
@@ -219,6 +219,11 @@ def any_to_care_for() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(ANY_TO_CARE_FOR, [QUEUED, RUNNING])
         return cursor.fetchone() is not None
+
+
+def any_unsettled() -> bool:
+    """Whether a run has ended, and what follows its end is still to be done."""
+    return Run.objects.filter(finished_at__isnull=False, settled_at__isnull=True).exists()
 
 
 def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "") -> Run:
@@ -239,7 +244,7 @@ def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | No
             _say(run_id, because or _asked(by), now)
     run = get(run_id)
     if run.status in ENDS:
-        raise RunIsOver(f"Run {run_id} is over: {run.status}")
+        raise RunIsOver(f"Run {run_id} is over: {run.status}", run.status)
     return run
 
 

@@ -36,7 +36,7 @@ def take_events(run_id: str, events: Sequence[Event], now: datetime) -> None:
     never stop the intake. Raises RunIsOver or UnknownRun, and then nothing has changed.
     """
     with transaction.atomic():
-        run = _locked(run_id)
+        run = locked(run_id)
         fresh = {event.seq: event for event in reversed(events) if event.seq >= run.events_taken}
         taken = _Taken(run, now)
         for seq in sorted(fresh):
@@ -44,7 +44,7 @@ def take_events(run_id: str, events: Sequence[Event], now: datetime) -> None:
         taken.save(max(fresh, default=run.events_taken - 1) + 1)
 
 
-def _locked(run_id: str) -> Run:
+def locked(run_id: str) -> Run:
     """The run's row, held until the transaction ends: two takers of one report do not both count it.
 
     On SQLite the transaction itself holds the database's write lock from its start.
@@ -53,7 +53,7 @@ def _locked(run_id: str) -> Run:
     if run is None:
         raise UnknownRun(f"There is no run {bulk.cut(run_id, LONGEST_NAME)}")
     if run.status in ENDS:
-        raise RunIsOver(f"Run {run_id} is over: {run.status}")
+        raise RunIsOver(f"Run {run_id} is over: {run.status}", run.status)
     return run
 
 

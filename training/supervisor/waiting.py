@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.db.models import Q
 
 from training import runs
-from training.agent.protocol import ASK_EVERY_S
 from training.backends.agent import NO_TOKEN, TokenRecord
+from training.giving import ASKS_WITHIN
 from training.models import BackendToken, Run
 from training.states import QUEUED, RUNNING
 
-# An agent without work has asked within this time, and asks again as soon.
-ASKS_WITHIN = timedelta(seconds=ASK_EVERY_S + 2)
 # An agent that asks and does not take its run (it fails at each answer, say) has the turn for this long.
 MOST_TURN = 3 * ASKS_WITHIN
 

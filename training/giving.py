@@ -1,0 +1,173 @@
+"""Giving work to agents: whose turn it is, the claim of a run, and its job, given again where an answer was lost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from training import backends, now, runs, tokens
+from training.agent.jobdir import JobDir
+from training.agent.protocol import ASK_EVERY_S, Job
+from training.errors import UnknownBackend
+from training.intake.reports import storing
+from training.models import BackendToken, Run, RunToken
+from training.states import QUEUED, RUNNING
+
+if TYPE_CHECKING:
+    from training.config import ProjectConfig
+
+# An agent without work has asked within this time, and asks again as soon.
+ASKS_WITHIN = timedelta(seconds=ASK_EVERY_S + 2)
+# How long a request waits for the supervisor, who makes the bundle of a run that was just claimed: a small one is there
+# within it, and the answer then holds the job. A thread of the server stands still meanwhile, one at most.
+WAIT_S = 1.0
+LOOK_EVERY_S = 0.05
+# Where there will be something in a moment.
+SOON_S = 0.5
+# No request of an agent takes longer, so a token that is younger than this request's start by more is a clock's doing.
+LONGEST_REQUEST = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks for work: `agent` is its own name for itself, `at` when it asked."""
+
+    backend: str
+    agent: str
+    host: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class Given:
+    """A job, the token of its run, and how many of its events are here already."""
+
+    job: Job
+    token: str
+    n_events: int
+
+
+@dataclass(frozen=True)
+class NoWork:
+    """Why there is nothing to do, in words, and when to ask again."""
+
+    why: str
+    ask_again_s: float = ASK_EVERY_S
+
+
+def work_for(asking: Asking, config: ProjectConfig, may_start: bool = True) -> Given | NoWork:
+    """The job of the run that this agent has, else of one that it claims hereby; `may_start` False: claim none.
+
+    Raises NotStored where the run's folder cannot be written.
+    """
+    run = Run.objects.filter(status=RUNNING).first()
+    if run is None:
+        found = claim(asking, config, may_start)
+        if isinstance(found, NoWork):
+            return found
+        run = found
+    if (run.backend, run.agent) != (asking.backend, asking.agent):
+        return NoWork(f"run {run.pk} is running, and one runs at a time")
+    return give(run, asking, JobDir(config.runs / run.pk))
+
+
+# The claim.
+
+
+def claim(asking: Asking, config: ProjectConfig, may_start: bool) -> Run | NoWork:
+    """Make the oldest queued run of this backend the running one, where it is its turn."""
+    if not waiting().filter(backend=asking.backend).exists():
+        return NoWork(f"no run waits for {asking.backend}")
+    if not may_start:
+        return NoWork("the project file has errors, and no run starts until it is mended")
+    if not is_for_agents(asking.backend, config):
+        return NoWork(f"the project file names no backend '{asking.backend}' that agents work for")
+    if not now.is_supervised(asking.at):
+        return NoWork("no supervisor is at work on the server, so no run starts")
+    # The supervisor would leave its write-back until the next run has ended.
+    if runs.any_unsettled():
+        return NoWork("the last run is being concluded", SOON_S)
+    first = could_start(asking, config).first()
+    if first is None or first.backend != asking.backend:
+        return NoWork("another run comes first")
+    return runs.claim([asking.backend], asking.at, asking.agent) or NoWork("another run was started just now")
+
+
+def waiting() -> QuerySet[Run]:
+    return Run.objects.filter(status=QUEUED, stop_asked_at__isnull=True).order_by("created_at", "id")
+
+
+def is_for_agents(backend: str, config: ProjectConfig) -> bool:
+    try:
+        return backends.make(backend, config).pulls
+    except UnknownBackend:
+        return False
+
+
+def could_start(asking: Asking, config: ProjectConfig) -> QuerySet[Run]:
+    """The queued runs that this one has to be older than: those that need no agent, and those whose agents ask too."""
+    ready = [name for name in backends.names(config) if not backends.make(name, config).pulls]
+    asked = BackendToken.objects.filter(last_seen__gt=asking.at - ASKS_WITHIN).values("backend")
+    return waiting().filter(Q(backend__in=[*ready, asking.backend]) | Q(backend__in=asked))
+
+
+# The job.
+
+
+def give(run: Run, asking: Asking, jobdir: JobDir) -> Given | NoWork:
+    """Wait a little for the supervisor to lay the job out, and give it."""
+    deadline = time.monotonic() + WAIT_S
+    while (job := laid_out(jobdir)) is None:
+        if called_off(run, jobdir):
+            return NoWork(f"run {run.pk} was asked to stop before it was given")
+        if time.monotonic() >= deadline:
+            return NoWork(f"the bundle of run {run.pk} is being made", SOON_S)
+        time.sleep(LOOK_EVERY_S)
+    with transaction.atomic():
+        return give_locked(run.pk, job, asking, jobdir)
+
+
+def laid_out(jobdir: JobDir) -> Job | None:
+    """The job, once it is there with its bundle; the supervisor writes it last."""
+    try:
+        job = jobdir.read_job()
+    except (OSError, ValueError):
+        return None
+    return job if job.bundle_sha256 and jobdir.archive.is_file() else None
+
+
+def called_off(run: Run, jobdir: JobDir) -> bool:
+    """Whether the run is to stop, and no agent ever got its job: then there is nothing to stop, and nobody must start.
+
+    Who ordered the stop looks for the note of an agent after it, and who gives the job looks for the order after it has
+    locked the row; where both looks miss, the agent's first word is about a run that is over.
+    """
+    return bool(run.stop_asked_at or jobdir.read_stop()) and not jobdir.agent_file.exists()
+
+
+def give_locked(run_id: str, job: Job, asking: Asking, jobdir: JobDir) -> Given | NoWork:
+    """Note who has the job and make a token, while nobody can end the run."""
+    run = Run.objects.select_for_update(no_key=True).filter(pk=run_id, status=RUNNING, agent=asking.agent).first()
+    if run is None:
+        return NoWork(f"run {run_id} was ended")
+    if called_off(run, jobdir):
+        return NoWork(f"run {run_id} was asked to stop before it was given")
+    if jobdir.exit_code_file.exists():
+        return NoWork(f"run {run_id} is being concluded", SOON_S)
+    if overtaken(run, asking):
+        return NoWork("a later request of this agent was answered", SOON_S)
+    with storing(jobdir.agent_file):
+        jobdir.write_agent(asking.agent, asking.host)
+    runs.record(run_id, heard_at=asking.at)
+    return Given(job, tokens.issue_for_run(run_id), run.reported_events)
+
+
+def overtaken(run: Run, asking: Asking) -> bool:
+    """Whether a token was made since this request came: the agent gave this one up, and works with that token."""
+    later = (asking.at, asking.at + LONGEST_REQUEST)
+    return RunToken.objects.filter(run=run, issued_at__gt=later[0], issued_at__lt=later[1]).exists()
