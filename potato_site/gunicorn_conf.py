@@ -1,4 +1,4 @@
-"""How gunicorn serves the site, for `potato serve` and for a service: `gunicorn -c python:potato_site.gunicorn_conf`."""
+"""How gunicorn serves the site, for `potato serve` and for a service: `--config python:potato_site.gunicorn_conf`."""
 
 from pathlib import Path
 
