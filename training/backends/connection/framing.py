@@ -107,7 +107,7 @@ class _Frame:
         return "\n".join([*lines, "exit $code"])
 
     def answer(self, stdin: bytes, until: float) -> Answer:
-        out, err = _Collected(self.stdout, self._end_of), _Collected(self.stderr, keep=TAIL_BYTES)
+        out, err = Collected(self.stdout, self._end_of), Collected(self.stderr, keep=TAIL_BYTES)
         work = [
             threading.Thread(target=one, daemon=True)
             for one in (out.read, err.read, lambda: self._feed(encode(self.script) + stdin, close=True))
@@ -155,7 +155,7 @@ class _Frame:
         found = re.compile(rb"\n%s (\d+)\n" % self.mark.encode()).search(data, tail)
         return (found.start(), int(found[1])) if found else None
 
-    def _code(self, out: _Collected) -> int:
+    def _code(self, out: Collected) -> int:
         if out.code is not None:
             return out.code
         if out.too_long:
@@ -278,12 +278,12 @@ class Framed(Process):
         self.process.close()
 
 
-class _Collected:
+class Collected:
     """A stream read to its end, to the end of the answer in it, or to what is too much."""
 
     def __init__(
         self,
-        stream: AfterMark,
+        stream: AfterMark | BinaryIO,
         end_of: Callable[[bytearray], tuple[int, int] | None] = lambda data: None,
         keep: int = 0,
     ) -> None:
@@ -295,7 +295,7 @@ class _Collected:
         self.too_long = False
 
     def read(self) -> None:
-        while self.code is None and (data := self.stream.read(CHUNK_BYTES)):
+        while self.code is None and (data := read_some(self.stream, CHUNK_BYTES)):
             self.data += data
             if self.keep:
                 del self.data[: -self.keep]
@@ -307,7 +307,7 @@ class _Collected:
                 return
 
 
-def read_some(stream: BinaryIO, size: int) -> bytes:
+def read_some(stream: AfterMark | BinaryIO, size: int) -> bytes:
     """What has come on a stream, at most `size` bytes; b"" at its end, also where it was closed here."""
     try:
         return stream.read(size) or b""
