@@ -138,7 +138,8 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "Training API of potato_site",
     "DESCRIPTION": "Runs of a Potato project: asked for, followed, cancelled, their predictions read and taken back. "
-    "Send the project's admin key in X-API-Key, or use a staff session. Errors are `{error, code, hint?, field?}`.",
+    "Send the project's admin key in X-API-Key, or use a staff session. Errors are `{error, code, hint?, field?}`. "
+    "Machines that train speak to `/api/training/` with a bearer token, as docs/agent-protocol.md tells.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/admin/training/api",

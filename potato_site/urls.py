@@ -12,6 +12,7 @@ urlpatterns = [
     path("favicon.ico", RedirectView.as_view(url=static("training/icon.svg"))),
     path("healthz", healthz, name="healthz"),
     path("admin/training/api/", include("training.api.urls")),
+    path("api/training/", include("training.api.agent_urls")),
     path("admin/", include("training.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -102,6 +102,13 @@ class UnknownToken(TrainingError):
 
     code = "unknown_token"
 
+    def __init__(self) -> None:
+        super().__init__(
+            "This token opens nothing here",
+            "A backend's token is printed by `potato training register`, and a later one replaces it; a run's token "
+            "comes with its job",
+        )
+
 
 class EventsMissing(TrainingError):
     """A report that starts behind the events that are here, or a result that comes before they are all here."""

@@ -57,7 +57,7 @@ def run_of(run_id: str, token: str) -> Run:
     found = RunToken.objects.select_related("run").filter(run_id=bulk.clean(run_id)).first()
     if found is None or not _same(found.digest, digest):
         _same(_NOBODYS, digest)
-        raise UnknownToken("This token opens nothing here")
+        raise UnknownToken
     return found.run
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import Http404
 from rest_framework import exceptions as drf
 from rest_framework.response import Response
@@ -26,9 +27,12 @@ STATUSES: dict[type[errors.TrainingError], int] = {
     errors.UnknownBackend: 409,
     errors.UnknownRun: 404,
     errors.RunIsOver: 409,
+    errors.UnknownToken: 401,
+    errors.EventsMissing: 409,
     errors.ImpossibleMove: 500,
     errors.BackendRefused: 409,
     errors.TooLarge: 413,
+    errors.NotStored: 503,
     errors.PredictionsUnreadable: 400,
 }
 
@@ -59,6 +63,16 @@ def answer(error: Exception, context: Mapping[str, Any]) -> Response:
     return of_django(error)
 
 
+def answer_agent(error: Exception, context: Mapping[str, Any]) -> Response:
+    """The same for agents, to whom a run that is over is gone."""
+    response = answer(error, context)
+    if isinstance(error, errors.RunIsOver):
+        response.status_code = 410
+    if isinstance(error, errors.UnknownToken):
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
 def ours(error: errors.TrainingError) -> Response:
     return Response(as_json(error), status=status_of(error))
 
@@ -74,6 +88,10 @@ def as_json(error: errors.TrainingError) -> dict[str, Any]:
         document["hint"] = error.hint
     if isinstance(error, errors.BadRequest) and error.field:
         document["field"] = error.field
+    if isinstance(error, errors.RunIsOver) and error.status:
+        document["status"] = error.status
+    if isinstance(error, errors.EventsMissing):
+        document["n_events"] = error.n_events
     if isinstance(error, errors.NotTrainable):
         document["counts"] = error.counts
     if isinstance(error, errors.ConfigError):
@@ -123,6 +141,9 @@ def of_django(error: Exception) -> Response:
         return Response({"error": str(error) or "There is nothing here", "code": "not_found"}, status=404)
     if isinstance(error, PermissionDenied):
         return Response({"error": "This is not allowed to you", "code": "forbidden"}, status=403)
+    if isinstance(error, OperationalError | InterfaceError):  # locked, full, restarted: it can be had again
+        logger.error("The database cannot be used now: %s", str(error).strip().partition("\n")[0])
+        return Response({"error": "The site's database cannot be used now", "code": "no_database"}, status=503)
     if isinstance(error, RequestDataTooBig):
         return Response({"error": "The body is too large", "code": "too_large"}, status=413)
     if isinstance(error, SuspiciousOperation):

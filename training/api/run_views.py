@@ -6,7 +6,8 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import FileResponse, StreamingHttpResponse
+from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import urlencode
@@ -17,7 +18,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from training import asking, config, runs, writeback
-from training.api import exports, serializers
+from training.api import exports, ranges, serializers
 from training.api.people import PeopleView, whole_number
 from training.errors import BadRequest, ConfigError, UnknownRun
 from training.models import Prediction, Run, Verdict
@@ -318,11 +319,21 @@ class RunArtifact(PeopleView):
 
     @extend_schema(
         operation_id="download_artifact",
-        responses={(200, "application/octet-stream"): BINARY, **ERRORS},
+        parameters=[
+            OpenApiParameter("Range", str, OpenApiParameter.HEADER, description="One range of bytes."),
+            OpenApiParameter("If-Range", str, OpenApiParameter.HEADER, description="The ETag of what is there of it."),
+        ],
+        responses={
+            (200, "application/octet-stream"): BINARY,
+            (206, "application/octet-stream"): BINARY,
+            **ERRORS,
+            416: OpenApiResponse(description="The range lies behind the end."),
+        },
     )
-    def get(self, request: Request, run_id: str, path: str) -> FileResponse:
+    def get(self, request: Request, run_id: str, path: str) -> HttpResponseBase:
         opened = RunFolder(self.project_config.runs, exists(run_id)).open_artifact(path)
         if opened is None:
             raise NotFound(f"Run '{run_id}' has no artifact at '{path}'")
         name = path.rsplit("/", 1)[-1]
-        return FileResponse(opened, as_attachment=True, filename=name, content_type="application/octet-stream")
+        etag = ranges.etag_of(opened)
+        return ranges.answer(request._request, opened, etag, "application/octet-stream", name)

@@ -111,6 +111,7 @@ class ErrorSerializer(serializers.Serializer):
     code = serializers.CharField()
     hint = serializers.CharField(required=False)
     field = serializers.CharField(required=False)
+    status = serializers.CharField(required=False, help_text="How a run ended that is over.")
     counts = serializers.DictField(required=False, child=serializers.DictField(child=serializers.IntegerField()))
     problems = serializers.ListField(required=False, child=serializers.DictField())
 
