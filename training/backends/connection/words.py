@@ -120,7 +120,7 @@ def denied_hint(methods: Sequence[str], text: str, keys: Sequence[Path], command
     if "UNPROTECTED PRIVATE KEY FILE" in text:
         return "The private key can be read by others, so ssh does not use it: chmod 600"
     if locked := next((key for key in keys if needs_passphrase(key)), None):
-        return f"The key {locked} has a passphrase: put it into an ssh-agent that this site sees: ssh-add {locked}"
+        return locked_hint(locked)
     if left and "publickey" not in left:
         return (
             f"The server takes {' or '.join(left)} alone, or asks for it too, and nothing here can answer. "
@@ -128,3 +128,7 @@ def denied_hint(methods: Sequence[str], text: str, keys: Sequence[Path], command
             "with ControlMaster and ControlPath in ~/.ssh/config: it is used"
         )
     return f"As the account that this site runs under, this must work without a question: {command}"
+
+
+def locked_hint(key: Path) -> str:
+    return f"The key {key} has a passphrase: put it into an ssh-agent that this site sees: ssh-add {key}"
