@@ -132,7 +132,8 @@ def _decide_running(facts: Facts, limits: Limits, now: datetime) -> Decision:
         return _decide_over(facts)
     if facts.awaited and _longer(_silent_since(facts), limits.heartbeat_timeout_s, now):
         return Decision(WISH, SILENCE, _silence(facts, limits))
-    if _longer(facts.started_at, limits.max_wall_s, now):
+    # A worker that has finished in time is not undone because its model takes long to come here.
+    if not _finished(facts) and _longer(facts.started_at, limits.max_wall_s, now):
         return Decision(WISH, WALL, _wall(limits))
     return NOTHING
 
@@ -145,10 +146,15 @@ def _decide_stopping(facts: Facts, limits: Limits, now: datetime, over: bool) ->
     return Decision(STOP, because="stopping")
 
 
+def _finished(facts: Facts) -> bool:
+    """The worker's own word, and the only one, for a success."""
+    return facts.exit_code == 0 and facts.has_result
+
+
 def _decide_over(facts: Facts) -> Decision:
     if facts.unfit:
         return _error(facts.unfit)
-    if facts.exit_code == 0 and facts.has_result:
+    if _finished(facts):
         return Decision(MOVE, SUCCESS, "finished")
     if facts.exit_code:
         return _error(facts.complaint or _exit(facts))

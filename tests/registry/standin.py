@@ -47,7 +47,7 @@ class StandIn(Backend):
     def check(self) -> Report:
         return Report(self.name, self.label, "fine")
 
-    def start(self, job: Job, bundle: Path, directory: Path) -> Execution:
+    def start(self, job: Job, bundle: Path, directory: Path, gateway: Any = None) -> Execution:
         if self.world.refuses:
             raise BackendRefused(self.world.refuses, hint="Wait", code="no_gpu")
         jobdir = JobDir(directory)
@@ -59,7 +59,7 @@ class StandIn(Backend):
             finish(directory)
         return Scripted(jobdir, self.world)
 
-    def attach(self, job: Job, directory: Path) -> Execution | None:
+    def attach(self, job: Job, directory: Path, gateway: Any = None) -> Execution | None:
         jobdir = JobDir(directory)
         return Scripted(jobdir, self.world) if jobdir.keeper_file.exists() else None
 

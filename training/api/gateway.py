@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from django.core.handlers.wsgi import WSGIHandler
+from django.db import connection
 from waitress.server import create_server
 
+from training import tokens
 from training.agent.protocol import PREFIX
 
 THREADS = 4  # one agent: a report beside a download and an upload
@@ -23,16 +25,17 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Gateway:
-    """Listens from the start on; `path` is its socket, in a folder that only this account may enter."""
+    """Listens from the start on, in a folder that only this account may enter."""
 
     def __init__(self, run_id: str) -> None:
         # /tmp and no folder of the project: a socket's path has 108 bytes at most.
+        self._run_id = run_id
         self._folder = Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp"))
-        self.path = self._folder / "site.sock"
+        self._path = self._folder / "site.sock"
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._server = create_server(
             only_of(run_id, WSGIHandler()),
-            unix_socket=str(self.path),
+            unix_socket=str(self._path),
             unix_socket_perms="600",
             threads=THREADS,
             max_request_body_size=MOST_BODY_BYTES,
@@ -42,6 +45,19 @@ class Gateway:
         )
         self._thread = threading.Thread(target=self._server.run, name="gateway", daemon=True)
         self._thread.start()
+
+    @property
+    def path(self) -> Path:
+        """The unix socket."""
+        return self._path
+
+    def issue_token(self) -> str:
+        """A token of the run; the one before it is worthless from now on. From any thread."""
+        try:
+            return tokens.issue_for_run(self._run_id)
+        finally:
+            if threading.current_thread() is not threading.main_thread():
+                connection.close()  # this thread's own
 
     def close(self) -> None:
         """Stop listening and cut what is still connected; may be called again."""

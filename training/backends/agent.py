@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
-from training.backends.base import Backend, Concern, Report
+from training.backends.base import Backend, Concern, Gateway, Report
 from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused
 
@@ -69,7 +69,7 @@ class AgentBackend(Backend):
         concerns = _quiet(record, self.name, now)
         return Report(self.name, self.label, _headline(record), _facts(record, now), concerns, _data(record))
 
-    def start(self, job: Job, bundle: Path, directory: Path) -> AgentExecution:
+    def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> AgentExecution:
         """Lay the job out for the agent that claimed the run; it comes for it."""
         jobdir = JobDir(directory)
         if jobdir.read_exit_code() is not None:
@@ -83,7 +83,7 @@ class AgentBackend(Backend):
             raise BackendRefused(f"The job for the agent on {self.name}: {error.strerror} ({what})") from error
         return AgentExecution(jobdir, self.name)
 
-    def attach(self, job: Job, directory: Path) -> AgentExecution | None:
+    def attach(self, job: Job, directory: Path, gateway: Gateway | None = None) -> AgentExecution | None:
         jobdir = JobDir(directory)
         return AgentExecution(jobdir, self.name) if jobdir.job_file.is_file() else None
 

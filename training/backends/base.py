@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from training.agent.protocol import Event, Job
+from training.errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,28 @@ class Report:
         }
 
 
+@dataclass(frozen=True)
+class Said:
+    """What the place itself has to say of a run: a line of its log, or (`caption`) of its step alone."""
+
+    text: str
+    level: str = "step"  # step, info, warning, error, caption
+
+
+class Gateway(Protocol):
+    """The site's private door for the agent of one run that a backend starts itself."""
+
+    @property
+    def path(self) -> Path:
+        """The unix socket, here, that leads to the run's addresses."""
+
+    def issue_token(self) -> str:
+        """A token of that run; the one before it is worthless from now on."""
+
+    def close(self) -> None:
+        """Let nobody in any more."""
+
+
 class Execution(ABC):
     """A run's life at one backend."""
 
@@ -83,6 +106,23 @@ class Execution(ABC):
         """One sentence (the place, the fact, the number) where it ended without a result."""
 
     @property
+    def fault(self) -> TrainingError | None:
+        """Why it failed, where the place knows more than the worker said: with a code and a hint."""
+        return None
+
+    @property
+    def awaits_agent(self) -> bool:
+        """Whether silence means anything: False while the backend itself works for the run, by limits of its own."""
+        return True
+
+    def said(self) -> list[Said]:
+        """What the place has said of the run since the last call."""
+        return []
+
+    def let_go(self) -> None:  # noqa: B027 - most have nothing to let go of
+        """Stop caring for it and end nothing: another supervisor takes it up."""
+
+    @property
     @abstractmethod
     def predictions(self) -> Path | None:
         """The predictions file, here, once `done`; None where the worker wrote none."""
@@ -94,6 +134,7 @@ class Backend(ABC):
     type: ClassVar[str]
     pulls: ClassVar[bool] = False  # agents come and ask for work
     travels: ClassVar[bool] = False  # the bundle goes there as one archive, which is made before start()
+    by_gateway: ClassVar[bool] = False  # start() and attach() want the run's gateway, for an agent that they start
     keeps_artifacts: ClassVar[bool] = False  # model files stay there
 
     def __init__(self, name: str, entry: Any) -> None:
@@ -110,7 +151,7 @@ class Backend(ABC):
         """Look, change nothing, need no run; what goes wrong in looking is a concern in the report."""
 
     @abstractmethod
-    def start(self, job: Job, bundle: Path, directory: Path) -> Execution:
+    def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> Execution:
         """Start a run whose job directory is `directory`; returns at once.
 
         `bundle` is the bundle's folder (`directory/bundle`). Raises errors.BackendRefused, and then nothing was
@@ -118,7 +159,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def attach(self, job: Job, directory: Path) -> Execution | None:
+    def attach(self, job: Job, directory: Path, gateway: Gateway | None = None) -> Execution | None:
         """The execution of a run that an earlier supervisor started; None where there is none to take up."""
 
 

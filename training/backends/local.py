@@ -16,7 +16,7 @@ from training.agent.probe import Gpu
 from training.agent.process import Launched, is_held, launch
 from training.agent.protocol import Event, Job
 from training.agent.trainers import TRAINERS
-from training.backends.base import Backend, Concern, Report
+from training.backends.base import Backend, Concern, Gateway, Report
 from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused
 
@@ -38,7 +38,7 @@ class LocalBackend(Backend):
     def label(self) -> str:
         return f"{self.name} (this machine)"
 
-    def start(self, job: Job, bundle: Path, directory: Path) -> LocalExecution:
+    def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> LocalExecution:
         jobdir = JobDir(directory)
         if jobdir.read_exit_code() is not None:
             raise BackendRefused(f"{directory} holds a run that has ended already")
@@ -53,7 +53,7 @@ class LocalBackend(Backend):
             raise BackendRefused(f"Another worker {PLACE} holds {directory} already")
         return LocalExecution(jobdir, launched)
 
-    def attach(self, job: Job, directory: Path) -> LocalExecution | None:
+    def attach(self, job: Job, directory: Path, gateway: Gateway | None = None) -> LocalExecution | None:
         """Also of a worker that ended, or vanished, meanwhile: that execution is done. None where none ever started."""
         jobdir = JobDir(directory)
         if is_held(jobdir) or jobdir.exit_code_file.exists() or jobdir.keeper_file.exists():

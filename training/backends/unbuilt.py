@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 from training.agent.protocol import Job
-from training.backends.base import Backend, Concern, Report
+from training.backends.base import Backend, Concern, Gateway, Report
 from training.errors import BackendRefused
 
 WORDS = {"ssh": "over ssh", "slurm": "through SLURM"}
@@ -35,8 +35,8 @@ class UnbuiltBackend(Backend):
         concern = Concern(self._sentence, hint=HINT, code="not_built")
         return Report(self.name, self.label, self.label.partition("(")[2].rstrip(")"), concerns=[concern])
 
-    def start(self, job: Job, bundle: Path, directory: Path) -> NoReturn:
+    def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> NoReturn:
         raise BackendRefused(self._sentence, hint=HINT, code="not_built")
 
-    def attach(self, job: Job, directory: Path) -> None:
+    def attach(self, job: Job, directory: Path, gateway: Gateway | None = None) -> None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -27,7 +27,7 @@ from training.supervisor.waiting import Turn, say_who_is_awaited
 
 if TYPE_CHECKING:
     from training.backends.agent import TokenRecord
-    from training.backends.base import Backend
+    from training.backends.base import Backend, Gateway, Said
     from training.bundle import Archive
     from training.config import Loaded, ProjectConfig
     from training.supervisor.errand import Check
@@ -52,7 +52,8 @@ class Supervisor:
 
     All that it knows is in the database and in the runs' folders; it may be killed between any two lines, and the
     next one goes on from there. `load` reads the project file and may raise ConfigError; `make` makes a backend of
-    its name; with `background` False long work is done within tick().
+    its name; with `background` False long work is done within tick(); `gateway` opens a run's private door for an agent
+    that a backend starts.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Supervisor:
         make: Callable[[str, ProjectConfig], Backend] = backends.make,
         lease: Lease | None = None,
         background: bool = True,
+        gateway: Callable[[str], Gateway] | None = None,
     ) -> None:
         self.lease = lease or Lease()
         self.charge: Charge | None = None
         self._load = load
         self._make = make
         self._background = background
+        self._gateway = gateway
         self._config: ProjectConfig | None = None
         self._settling: Errand | None = None
         self._looking: Errand | None = None
@@ -218,6 +221,9 @@ class Supervisor:
         for errand in (self._settling, self._looking, *self._errands(self.charge), *self._errands(self._leaving)):
             if errand:
                 errand.abandon()
+        for charge in (self.charge, self._leaving):
+            if charge:
+                charge.let_go()
         self.charge = self._settling = self._looking = self._leaving = None
 
     @staticmethod
@@ -314,6 +320,8 @@ class Supervisor:
         charge = Charge(run.id, project, None, limits_of(project, run.backend), listening_since=now)
         try:
             charge.backend = self._make(run.backend, project)
+            if charge.backend.by_gateway and self._gateway:
+                charge.gateway = self._gateway(run.id)
         except TrainingError as error:
             charge.unfit = _fault(error)
         return charge
@@ -332,7 +340,7 @@ class Supervisor:
         runs.take_up(run, now, fresh=job is None and charge.pulls and not run.taken_up)
         if job and charge.backend:
             charge.limits = limits_of(charge.config, run.backend, job)
-            charge.execution = charge.backend.attach(job, charge.directory)
+            charge.execution = charge.backend.attach(job, charge.directory, charge.gateway)
             charge.lost = charge.execution is None and not nothing_was_started(charge.jobdir)
         if charge.execution and not charge.execution.done:
             runs.record(run.id, taken_up=0)
@@ -378,7 +386,7 @@ class Supervisor:
             job = job_of(charge.config, run, packing.value.archive)
             # Before the start: from here on the next supervisor looks for a worker and does not build again.
             charge.jobdir.write_job(job)
-            charge.execution = charge.backend.start(job, charge.jobdir.bundle, charge.directory)
+            charge.execution = charge.backend.start(job, charge.jobdir.bundle, charge.directory, charge.gateway)
             charge.listening_since = now
         except (TrainingError, OSError) as error:
             charge.unfit = _fault(error)
@@ -398,6 +406,7 @@ class Supervisor:
         execution = charge.execution
         assert execution  # noqa: S101 - the caller has looked
         over = execution.done  # asked first: what was said before the end is polled after it
+        self._write_down(run, execution.said(), now)
         charge.heard += execution.poll()
         if not charge.heard:
             charge.drained = over
@@ -407,6 +416,15 @@ class Supervisor:
             intake.take_events(run.id, charge.heard, now)
         charge.heard = []
         return True
+
+    @staticmethod
+    def _write_down(run: Run, words: Sequence[Said], now: datetime) -> None:
+        """What the place says itself: lines of the log; of captions, which follow fast, the last alone."""
+        for one in words:
+            if one.level != "caption":
+                runs.step(run.id, one.text, one.level, at=now)
+        if words and words[-1].level == "caption":
+            runs.record(run.id, step=words[-1].text)
 
     def _act(self, decision: Decision, charge: Charge, run: Run, now: datetime) -> bool:
         if decision.kind == WISH:
@@ -480,6 +498,8 @@ class Supervisor:
             if charge.execution and not charge.execution.done:
                 charge.execution.stop(force=True)
             self._leaving, self._leaving_since = charge, now
+        else:
+            charge.let_go()
 
     def _linger(self, now: datetime) -> bool:
         """Whether something of the last run is still there, so that the next one has to wait."""
@@ -491,6 +511,7 @@ class Supervisor:
                 "What is left of run %s does not end; the next one starts all the same", self._leaving.run_id
             )
         if late or not self._leaving.lives:
+            self._leaving.let_go()
             self._leaving = None
         return self._leaving is not None
 

@@ -13,7 +13,7 @@ from training.states import Facts, Fault, Limits
 
 if TYPE_CHECKING:
     from training.agent.protocol import Event, Job
-    from training.backends.base import Backend, Execution
+    from training.backends.base import Backend, Execution, Gateway
     from training.config import ProjectConfig
     from training.supervisor.errand import Errand
 
@@ -31,6 +31,7 @@ class Charge:
     backend: Backend | None
     limits: Limits
     packing: Errand | None = None
+    gateway: Gateway | None = None  # for an agent that the backend starts
     execution: Execution | None = None
     storing: Errand | None = None
     unfit: Fault | None = None
@@ -61,6 +62,14 @@ class Charge:
         errands = [errand for errand in (self.packing, self.storing) if errand and not errand.done]
         return bool(errands) or (self.execution is not None and not self.execution.done)
 
+    def let_go(self) -> None:
+        """Hold nothing of it any more, and end nothing."""
+        if self.execution:
+            self.execution.let_go()
+        if self.gateway:
+            self.gateway.close()
+            self.gateway = None
+
     def facts(self, run: Run) -> Facts:
         execution = self.execution
         return Facts(
@@ -70,7 +79,7 @@ class Charge:
             started_at=run.started_at,
             heard_at=run.heard_at,
             listening_since=self.listening_since,
-            awaited=self.execution is not None,
+            awaited=execution is not None and execution.awaits_agent,
             stop_asked_at=run.stop_asked_at,
             stop_for=run.stop_for,
             stop_by=run.stop_by,
@@ -80,7 +89,7 @@ class Charge:
             killable=execution is not None and not execution.done and not self.killed,
             exit_code=execution.exit_code if execution else None,
             has_result=run.result is not None,
-            complaint=complaint(run),
+            complaint=_fault_of(execution) or complaint(run),
             failure=(execution.failure or "") if execution else "",
         )
 
@@ -90,6 +99,12 @@ class Charge:
             # Nothing was started, and nothing will be: who cancels does not wait for a million items to be read.
             return self.told or (self.packing is not None and self.packing.done)
         return self.drained
+
+
+def _fault_of(execution: Execution | None) -> Fault | None:
+    """What the place says, where it knows why."""
+    fault = execution.fault if execution else None
+    return Fault(fault.message, fault.code, fault.hint) if fault else None
 
 
 def complaint(run: Run) -> Fault | None:

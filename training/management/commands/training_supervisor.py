@@ -11,6 +11,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from training import config as project_file
+from training.api.gateway import Gateway
 from training.config import load
 from training.management.terminal import FINE, TrainingCommand
 from training.supervisor import Supervisor
@@ -30,7 +31,7 @@ class Command(TrainingCommand):
 
     def answer(self, *, config: Path | None, **_: Any) -> int:  # type: ignore[override]
         _log_to_stderr()
-        supervisor = Supervisor(lambda: load(config)) if config else Supervisor(project_file.current)
+        supervisor = Supervisor((lambda: load(config)) if config else project_file.current, gateway=Gateway)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: _told(supervisor))
         supervisor.run_forever()

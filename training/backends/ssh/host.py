@@ -1,0 +1,209 @@
+"""What is done on the other machine: each method is one script that goes there and one answer that comes back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.agent import install
+from training.backends.connection import Connection, Process, framing
+from training.backends.ssh.code import Code
+from training.errors import BackendRefused
+
+if TYPE_CHECKING:
+    from training.config.schema import SshBackend as Entry
+
+OLDEST_PYTHON = "3.8"
+LOOK_TIMEOUT_S = 60.0  # nvidia-smi has 10, an import of torch from a cold network share takes tens
+INSTALL_TIMEOUT_S = 120.0
+PACKAGES_TIMEOUT_S = 3600.0  # torch alone is gigabytes
+CLEAR_TIMEOUT_S = 20.0
+
+MARK = "potato:"
+# Runs on any Python, however old.
+VERSION = "import sys; sys.stdout.write('\\n' + 'potato: %d.%d.%d ' % sys.version_info[:3] + sys.executable + '\\n')"
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a look found: the interpreter, where our folder is, and what a run would get (training/agent/gpus.py)."""
+
+    python: str  # absolute
+    directory: str  # absolute remote_dir
+    has_code: bool
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def refusal(self) -> tuple[str, str, str]:
+        """(sentence, code, hint) where a run must not start there; empty strings where it may."""
+        choice = self.facts["choice"]
+        return choice["refusal"], choice["code"], choice["hint"]
+
+
+class Host:
+    """One host through one connection; `place` is its name in sentences."""
+
+    def __init__(self, connection: Connection, entry: Entry, code: Code | None = None) -> None:
+        self.connection = connection
+        self.entry = entry
+        self.place = connection.target.host
+        self.code = code or Code.here()
+
+    # Looking.
+
+    def look(self, packages: Sequence[str] = ()) -> Looked:
+        """The interpreter, the GPU that a run would get, and which packages are missing; changes nothing there.
+
+        Raises BackendRefused where no run can start: no such Python, or one that is too old.
+        """
+        answer = self._run(self._look_script(packages), self.code.importable, LOOK_TIMEOUT_S)
+        words = dict(line.split(" ", 1) for line in _marked(answer.stdout))
+        if "python" not in words:
+            raise self._no_python(answer.stdout + answer.stderr)
+        version, _, python = words["python"].partition(" ")
+        if "facts" not in words:
+            self._refuse_old(version)
+            raise self._failed("Python could not look around", answer)
+        return Looked(python, words["directory"], "code" in words, json.loads(words["facts"]))
+
+    def _look_script(self, packages: Sequence[str]) -> str:
+        wanted = [self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages]
+        return "\n".join(
+            [
+                *self._beginning(),
+                f"python={framing.shell_path(self.entry.python)}",
+                f'directory={framing.shell_path(self.entry.remote_dir)}; echo "{MARK}directory $directory"',
+                f'[ -f "$directory/code/{self.code.hash}/{install.USED}" ] && echo "{MARK}code there"',
+                'command -v "$python" >/dev/null 2>&1 || exit 127',
+                f'said=$("$python" -c {shlex.quote(VERSION)} 2>&1)',
+                f'case "$said" in *"{MARK} "*) said=${{said##*"{MARK} "}} ;; *) printf "%s" "$said"; exit 1 ;; esac',
+                f'printf "%s\\n" "{MARK}python $said"',
+                f'case "$said" in {_old_versions()}) exit 2 ;; esac',
+                'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
+                'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',
+                'cat >"$aside/code.zip" || exit 3',
+                f'PYTHONPATH="$aside/code.zip" "$python" -m training.agent survey {shlex.join(wanted)} >"$aside/facts"'
+                f' && echo "{MARK}facts $(tail -n 1 "$aside/facts")"',
+            ]
+        )
+
+    def _no_python(self, said: bytes) -> BackendRefused:
+        """Nothing of that name; or something that is no Python, whose own words are shown."""
+        line = _first_line(said)
+        if not line:
+            return BackendRefused(
+                f"{self.entry.python} was not found on {self.place}",
+                hint="Set python of this backend to an interpreter that is there",
+                code="no_python",
+            )
+        return BackendRefused(
+            f"{self.entry.python} on {self.place} does not answer as Python does: {line}",
+            hint="Set python of this backend to an interpreter that prints nothing of its own",
+            code="no_python",
+        )
+
+    def _refuse_old(self, version: str) -> None:
+        major, minor = (int(number) for number in version.split(".")[:2])
+        if (major, minor) < (3, 8):
+            raise BackendRefused(
+                f"{self.entry.python} on {self.place} is Python {version}, and {OLDEST_PYTHON} or newer is needed",
+                hint="Set python of this backend to a newer interpreter",
+                code="old_python",
+            )
+
+    # Making ready.
+
+    def copy_code(self, looked: Looked) -> str:
+        """Have our code there; returns the folder to put on PYTHONPATH."""
+        target = posixpath.join(looked.directory, "code", self.code.hash)
+        if not looked.has_code:
+            self._install(looked.python, ["code", target, self.code.hash], self.code.archive, INSTALL_TIMEOUT_S)
+        else:
+            self._run(f"touch -c -- {shlex.quote(posixpath.join(target, install.USED))}", timeout_s=INSTALL_TIMEOUT_S)
+        return target
+
+    def make_environment(self, looked: Looked) -> str:
+        """The interpreter that has the backend's `packages`: an environment over the host's own, made once."""
+        if not self.entry.packages:
+            return looked.python
+        named = "\n".join([looked.python, looked.facts["python"], *sorted(self.entry.packages)])
+        target = posixpath.join(looked.directory, "env", hashlib.sha256(named.encode()).hexdigest()[:32])
+        self._install(looked.python, ["packages", target, *self.entry.packages], b"", PACKAGES_TIMEOUT_S)
+        return posixpath.join(target, "bin", "python")
+
+    def _install(self, python: str, words: Sequence[str], data: bytes, timeout_s: float) -> None:
+        program = Path(install.__file__).read_text(encoding="utf-8")
+        script = "\n".join([*self._beginning(), shlex.join([python, "-c", program, *words])])
+        answer = self._run(script, data, timeout_s)
+        if answer.exit_code:
+            raise self._failed(f"The {words[0]} for the run could not be installed", answer)
+
+    # The agent.
+
+    def start_agent(self, looked: Looked, code: str, python: str) -> Process:
+        """Start the agent of one run; it reads its job from standard input, which is also its lifeline."""
+        threads = {} if self.entry.num_threads is None else _thread_variables(self.entry.num_threads)
+        script = "\n".join(
+            [
+                *self._beginning(),
+                # After the account's own files: what a login shell sets must not outrank the project file.
+                *_exports({**threads, "PYTHONPATH": code, "PYTHONUNBUFFERED": "1"}),
+                f"mkdir -p -- {shlex.quote(looked.directory)} && cd -- {shlex.quote(looked.directory)} || exit 1",
+                shlex.join([python, "-m", "training.agent", "run"]),
+            ]
+        )
+        return framing.start(self.connection, script)
+
+    def clear(self, looked: Looked, code: str, run_id: str, keep: bool) -> None:
+        """End what is left of a run there, and remove its folder unless `keep`; only `jobs/<run>` can be touched."""
+        words = [looked.python, "-m", "training.agent", "clear", posixpath.join(looked.directory, "jobs", run_id)]
+        script = "\n".join(
+            [*self._beginning(), *_exports({"PYTHONPATH": code}), shlex.join([*words, *(["--keep"] if keep else [])])]
+        )
+        answer = self._run(script, timeout_s=CLEAR_TIMEOUT_S)
+        if answer.exit_code:
+            raise self._failed(f"What is left of the run in {words[-1]} could not be removed", answer)
+
+    # Scripts.
+
+    def _beginning(self) -> list[str]:
+        return _exports(self.entry.env)
+
+    def _run(self, script: str, stdin: bytes = b"", timeout_s: float = 30.0) -> framing.Answer:
+        return framing.run(self.connection, script, stdin=stdin, timeout_s=timeout_s)
+
+    def _failed(self, sentence: str, answer: framing.Answer) -> BackendRefused:
+        said = _last_line(answer.stderr) or _last_line(answer.stdout) or f"exit code {answer.exit_code}"
+        return BackendRefused(f"{sentence} on {self.place}: {said}", code="host_failed")
+
+
+def _exports(variables: Mapping[str, str]) -> list[str]:
+    return [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+
+
+def _thread_variables(n: int) -> dict[str, str]:
+    return dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(n))
+
+
+def _old_versions() -> str:
+    return "|".join(["[012].*", *(f"3.{minor}.*" for minor in range(8))])
+
+
+def _marked(text: bytes) -> list[str]:
+    lines = text.decode("utf-8", "replace").split("\n")
+    return [line[len(MARK) :] for line in lines if line.startswith(MARK) and " " in line[len(MARK) :]]
+
+
+def _first_line(text: bytes) -> str:
+    lines = [line.strip() for line in text.decode("utf-8", "replace").split("\n")]
+    return next((line[:200] for line in lines if line and not line.startswith(MARK)), "")
+
+
+def _last_line(text: bytes) -> str:
+    return _first_line(b"\n".join(reversed(text.split(b"\n"))))

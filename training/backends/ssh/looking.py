@@ -1,0 +1,87 @@
+"""The check of an ssh backend: connect, try a forward, look around, and say what a run would get."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from training.agent.probe import Gpu
+from training.agent.trainers import TRAINERS
+from training.backends.base import Concern, Report
+from training.backends.connection import Connection, Target, make
+from training.backends.connection.forwarding import can_forward
+from training.backends.ssh.host import Host, Looked
+from training.errors import TrainingError
+
+if TYPE_CHECKING:
+    from training.config.schema import SshBackend as Entry
+
+
+def look(name: str, label: str, entry: Entry) -> Report:
+    """What a run would get there; what goes wrong in looking is a concern that would stop a run."""
+    try:
+        with make(target_of(entry), entry.ssh_client) as connection:
+            packages = sorted({package for trainer in TRAINERS.values() for package in trainer.packages})
+            looked = Host(connection, entry).look(packages)
+            concerns = [*_refusal(looked), *_forwards(connection), *_torch(looked.facts)]
+    except TrainingError as error:
+        return Report(name, label, f"ssh to {entry.host}", concerns=[Concern(error.message, error.hint, error.code)])
+    return Report(name, label, _headline(entry, looked), _facts(looked), concerns, looked.facts)
+
+
+def target_of(entry: Entry) -> Target:
+    identity = Path(entry.identity_file).expanduser() if entry.identity_file else None
+    return Target(entry.host, entry.user, entry.port, identity)
+
+
+def _headline(entry: Entry, looked: Looked) -> str:
+    sentence = looked.refusal[0]
+    return f"ssh to {entry.host}, " + (sentence if sentence else f"a run gets {looked.facts['choice']['title']}")
+
+
+def _facts(looked: Looked) -> list[tuple[str, str]]:
+    facts = looked.facts
+    chosen = {card["uuid"] for card in facts["choice"]["cards"]}
+    lines = [("Host", facts["host"]), ("Python", f"{facts['python']} ({looked.python})")]
+    lines += [_gpu(Gpu(**card), card["uuid"] in chosen, facts["choice"]["unfit"]) for card in facts["gpus"]]
+    if not facts["gpus"]:
+        lines.append(("GPUs", "none"))
+    lines.append(("Folder", looked.directory))
+    return lines + [_trainer(name, facts["missing"]) for name in TRAINERS]
+
+
+def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
+    memory = f"{card.free_mb} of {card.total_mb} MB free" if card.free_mb >= 0 else "free memory unknown"
+    busy = "" if card.busy_percent is None else f", {card.busy_percent} % busy"
+    kernels = " (torch there has no kernels for it)" if card.uuid in unfit else ""
+    return f"GPU {card.index}", f"{card.name}, {memory}{busy}{kernels}" + (", a run gets this one" if chosen else "")
+
+
+def _trainer(name: str, missing: list[str]) -> tuple[str, str]:
+    trainer = TRAINERS[name]
+    lacks = [pip for module, pip in trainer.packages.items() if module in missing]
+    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install}" if lacks else "ready"
+
+
+def _refusal(looked: Looked) -> list[Concern]:
+    sentence, code, hint = looked.refusal
+    warnings = [Concern(text, stops=False) for text in looked.facts["choice"]["warnings"]]
+    return [Concern(sentence, hint, code)] if sentence else warnings
+
+
+def _forwards(connection: Connection) -> list[Concern]:
+    """No forward is no obstacle: the agent then speaks through the session's own streams."""
+    refused = can_forward(connection)
+    return [Concern(refused.message, refused.hint, refused.code, stops=False)] if refused else []
+
+
+def _torch(facts: Mapping[str, Any]) -> list[Concern]:
+    torch = facts["torch"]
+    if torch and torch["error"]:
+        sentence = f"torch on {facts['host']} does not load: {torch['error']}"
+        return [Concern(sentence, "Its CUDA libraries and its build may be of different versions", stops=False)]
+    if facts["gpus"] and torch and not torch["cuda_devices"]:
+        sentence = f"torch {torch['version']} cannot use the GPUs of {facts['host']}"
+        return [Concern(sentence, "Install a torch that is built for CUDA there", "torch_without_cuda", False)]
+    return []

@@ -1,0 +1,371 @@
+"""One run over ssh, from the connection to the last file: the six steps, and what to do when the network drops."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from training.agent.jobdir import JobDir
+from training.agent.protocol import Job
+from training.backends.base import Said
+from training.backends.connection import Connection, ConnectionFailed, Process, make
+from training.backends.connection.forwarding import Door, forward_or_relay
+from training.backends.connection.framing import read_some, write_all
+from training.backends.connection.transfer import fetch_tree
+from training.backends.ssh.host import Host, Looked
+from training.backends.ssh.looking import target_of
+from training.errors import BackendRefused, TrainingError
+
+if TYPE_CHECKING:
+    from training.backends.base import Gateway
+    from training.config.schema import SshBackend as Entry
+
+logger = logging.getLogger("training.backends.ssh")
+
+LOOK_EVERY_S = 0.1  # at the agent's exit code, at orders, at the connection
+# Between two attempts to connect again: a network that is back is used soon, one that is gone costs little.
+AGAIN_AFTER_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+MOST_STARTS = 20  # of the agent for one run: after a drop, or when somebody killed it
+LAST_WORD_S = 3.0  # for an agent that has said how its worker ended to end itself
+MB = 1024 * 1024
+
+
+class Ended(Exception):
+    """The supervisor wants the run to end now, whatever step it is in."""
+
+
+class Session(threading.Thread):
+    """The thread that carries one run.
+
+    `fault` is why the run could not go on, where that is so. `awaits_agent` is True while the agent is to be heard: at
+    other times the session itself works, each step with its own limit of time.
+    """
+
+    def __init__(self, name: str, entry: Entry, job: Job, jobdir: JobDir, gateway: Gateway) -> None:
+        super().__init__(name=f"ssh {job.run_id}", daemon=True)
+        self.backend = name
+        self.entry = entry
+        self.job = job
+        self.jobdir = jobdir
+        self.gateway = gateway
+        self.fault: TrainingError | None = None
+        self.awaits_agent = False
+        self._words: SimpleQueue[Said] = SimpleQueue()
+        self._end = threading.Event()
+        self._let_go = False
+        self._connection: Connection | None = None
+        self._host: Host | None = None
+        self._looked: Looked | None = None
+        self._code = ""
+        self._door: Door | None = None
+        self._agent: Process | None = None
+        self._token = ""
+        self._starts = 0
+        self._left_there = ""  # why the run's folder over there is kept, where it is
+
+    # For the supervisor, from its own thread.
+
+    def said(self) -> list[Said]:
+        """What was said since the last call."""
+        found = []
+        try:
+            while True:
+                found.append(self._words.get_nowait())
+        except Empty:
+            return found
+
+    def end(self) -> None:
+        """End the run over there with force, and let go."""
+        self._end.set()
+
+    def let_go(self) -> None:
+        """Hang up, and end nothing over there: another supervisor takes the run up."""
+        self._let_go = True
+        self._end.set()
+
+    # The thread.
+
+    def run(self) -> None:
+        try:
+            if self.jobdir.read_exit_code() is None:
+                self._reach()
+                self._attend()
+            else:
+                self._return()
+            self._bring_back()
+        except Ended:
+            pass
+        except TrainingError as error:
+            self.fault = error
+        except Exception as error:
+            logger.exception("The session of run %s failed", self.job.run_id)
+            self.fault = BackendRefused(f"The session with {self.entry.host} failed: {type(error).__name__}: {error}")
+        finally:
+            self._leave()
+
+    def _reach(self) -> None:
+        """Steps 1 to 4; each may be done again after a drop."""
+        with self._step(f"connecting to {self.entry.host}"):
+            self._connect()
+        with self._step(f"looking at {self.entry.host}"):
+            self._look()
+        with self._step(f"copying Potato's code to {self.entry.host}"):
+            self._copy()
+        with self._step(f"starting the agent on {self.entry.host}"):
+            self._start_agent()
+        self._say(f"waiting for the agent on {self.entry.host}")
+
+    def _return(self) -> None:
+        """To a run that ended under an earlier supervisor, for what is left of it over there."""
+        self._starts = MOST_STARTS
+        with self._step(f"connecting to {self.entry.host}"):
+            self._connect()
+            self._look()
+            self._copy()
+
+    @contextmanager
+    def _step(self, text: str) -> Iterator[None]:
+        """A step line at its beginning, its duration in the log at its end; none is begun when the run is to end."""
+        if self._end.is_set():
+            raise Ended
+        self._say(text)
+        began = time.monotonic()
+        yield
+        self._say(f"{text}: {time.monotonic() - began:.1f} s", "info")
+
+    def _say(self, text: str, level: str = "step") -> None:
+        self._words.put(Said(text, level))
+
+    # 1: the connection.
+
+    def _connect(self) -> None:
+        self._hang_up()
+        self._connection = make(target_of(self.entry), self.entry.ssh_client)
+        self._connection.connect()
+        self._host = Host(self._connection, self.entry)
+
+    # 2: the interpreter, and the GPU.
+
+    def _look(self) -> None:
+        looked = self._there.look()
+        sentence, code, hint = looked.refusal
+        # A worker that lives already has its GPU: what is free now is no matter.
+        if sentence and not self._starts:
+            raise BackendRefused(sentence, hint=hint, code=code)
+        if self._looked is None:
+            facts = looked.facts
+            self._say(f"{facts['host']}: Python {facts['python']} ({looked.python})", "info")
+            self._say(f"the run gets: {facts['choice']['title']}", "info")
+            for warning in facts["choice"]["warnings"]:
+                self._say(warning, "warning")
+        self._looked = looked
+
+    # 3: our code, and the packages.
+
+    def _copy(self) -> None:
+        self._code = self._there.copy_code(self._seen)
+
+    def _environment(self) -> str:
+        if self.entry.packages:
+            self._say(f"installing {', '.join(self.entry.packages)} on {self.entry.host}")
+        return self._there.make_environment(self._seen)
+
+    # 4: the agent.
+
+    def _start_agent(self) -> None:
+        """Its token goes through standard input, which stays open: when it ends, the session has ended."""
+        self._starts += 1
+        python = self._environment()
+        self._door = forward_or_relay(self._line, self.gateway.path, python, self._code, self._relayed)
+        self._token = self._token or self.gateway.issue_token()
+        agent = self._there.start_agent(self._seen, self._code, python)
+        threading.Thread(target=self._keep_log, args=[agent], name="agent log", daemon=True).start()
+        self._send(agent, json.dumps(self._orders(python)).encode() + b"\n")
+        self._agent = agent
+        self.jobdir.write_agent(self.backend, self.entry.host)
+
+    def _relayed(self, sentence: str) -> None:
+        self._say(sentence, "warning")
+        self._say("the agent speaks through the ssh session's own streams instead")
+
+    def _orders(self, python: str) -> dict[str, object]:
+        assert self._door  # noqa: S101 - opened just before
+        return {
+            "v": 1,
+            "server": f"unix:{self._door.remote_path}",
+            "token": self._token,
+            "job": asdict(self.job),
+            "workdir": self._seen.directory,
+            "python": python,
+            "on_disconnect": self.entry.on_disconnect,
+            "gpus": self.entry.gpus,
+            "min_free_gpu_mb": self.entry.min_free_gpu_mb,
+            "unfit": self._seen.facts["choice"]["unfit"],
+            "names_artifacts": not self.entry.fetch_artifacts,
+            "keep": self.entry.keep_remote,
+        }
+
+    def _send(self, agent: Process, line: bytes) -> None:
+        try:
+            write_all(agent.stdin, line)
+        except (OSError, ValueError) as error:
+            raise BackendRefused(f"The agent on {self.entry.host} ended before it read its job: {error}") from error
+
+    def _keep_log(self, agent: Process) -> None:
+        """What the agent prints goes into agent.log here as it comes."""
+        with self.jobdir.agent_log.open("ab") as log:
+            while data := read_some(agent.stdout, 1 << 16):
+                log.write(data)
+                log.flush()
+
+    # 5: the run itself; the agent reports by the gateway, and nothing of that passes here.
+
+    def _attend(self) -> None:
+        """Stay until the agent has said how its worker ended; connect again where the session drops."""
+        self.awaits_agent = True
+        while self.jobdir.read_exit_code() is None:
+            if self._end.wait(LOOK_EVERY_S):
+                raise Ended
+            if self._line.lost:
+                self._dropped(self._line.lost)
+            elif self._agent_ended():
+                self._agent_is_gone()
+        self.awaits_agent = False
+
+    def _agent_ended(self) -> bool:
+        try:
+            return self._agent is None or self._agent.poll() is not None
+        except ConnectionFailed:
+            return False  # the connection says so itself
+
+    def _agent_is_gone(self) -> None:
+        """Somebody killed it, or it could not go on; its worker may live, and a new one finds it."""
+        if self._end.wait(LOOK_EVERY_S * 3) or self.jobdir.read_exit_code() is not None:
+            return
+        if self._starts >= MOST_STARTS or self.jobdir.read_stop():
+            raise BackendRefused(f"The agent on {self.entry.host} ended{self._last_words()}", code="agent_ended")
+        self._say(f"the agent on {self.entry.host} ended{self._last_words()}; it is started again", "warning")
+        self._start_agent()
+
+    def _last_words(self) -> str:
+        try:
+            lines = self.jobdir.agent_log.read_bytes()[-4000:].decode("utf-8", "replace").strip().split("\n")
+        except OSError:
+            return ""
+        return f": {lines[-1][:300]}" if lines[-1] else ""
+
+    def _dropped(self, why: str) -> None:
+        if self.entry.on_disconnect == "cancel":
+            raise BackendRefused(f"{why}, and on_disconnect is cancel", code="ssh_lost")
+        self._say(f"{why}; connecting again", "warning")
+        for number in range(10_000):  # the supervisor ends it when heartbeat_timeout_s is over
+            try:
+                self._reach()
+            except ConnectionFailed as error:
+                logger.info("run %s: %s", self.job.run_id, error.message)
+            else:
+                return
+            if self._end.wait(AGAIN_AFTER_S[min(number, len(AGAIN_AFTER_S) - 1)]):
+                raise Ended
+
+    # 6: the model's files.
+
+    def _bring_back(self) -> None:
+        """What can go wrong here leaves the run what it is: its predictions and its result are here already."""
+        if self.jobdir.read_exit_code() != 0 or not self.entry.fetch_artifacts or self.jobdir.artifacts.is_dir():
+            return
+        source = f"{self._seen.directory}/jobs/{self.job.run_id}/artifacts"
+        try:
+            with self._step(f"fetching the model from {self.entry.host}"):
+                self._connect_if_lost()
+                fetched = fetch_tree(
+                    self._line,
+                    source,
+                    self.jobdir.artifacts,
+                    self._came,
+                    max_file_mb=self.entry.max_artifact_mb,
+                    python=self._seen.python,
+                )
+        except TrainingError as error:
+            self._left_there = "the copy failed"
+            self._say(f"{error.message}; the model's files are still in {source} on {self.entry.host}", "warning")
+            return
+        for file in fetched.left:
+            self._left_there = "files stayed"
+            size = f"{file.size_bytes / MB:,.0f} MB"
+            self._say(f"{source}/{file.name} ({size}) stays on {self.entry.host}: {file.why}", "warning")
+
+    def _connect_if_lost(self) -> None:
+        if self._line.lost:
+            self._connect()
+
+    def _came(self, here: int, total: int) -> None:
+        if self._end.is_set():
+            raise Ended
+        share = f"{here / MB:,.0f} of {total / MB:,.0f} MB ({100 * here // total if total else 100} %)"
+        self._say(f"fetching the model from {self.entry.host}: {share}", "caption")
+
+    # The end.
+
+    def _leave(self) -> None:
+        """Whatever happened: no process and, unless it is to be kept, no folder of the run stays over there."""
+        try:
+            self._clear()
+        except (TrainingError, OSError) as error:
+            message = error.message if isinstance(error, TrainingError) else str(error)
+            self._say(f"what is left of the run on {self.entry.host} was not removed: {message}", "warning")
+        finally:
+            self._hang_up()
+
+    def _clear(self) -> None:
+        if self._let_go or not self._starts:
+            return
+        self._connect_if_lost()
+        self._wait_for_agent()
+        keep = self.entry.keep_remote or bool(self._left_there) or self._keeps_model
+        self._there.clear(self._seen, self._code, self.job.run_id, keep)
+
+    @property
+    def _keeps_model(self) -> bool:
+        return self.jobdir.read_exit_code() == 0 and not self.entry.fetch_artifacts
+
+    def _wait_for_agent(self) -> None:
+        """An agent that has reported its result ends by itself; any other is ended by clear()."""
+        if self._agent is not None and self.jobdir.read_exit_code() is not None:
+            try:
+                self._agent.wait(LAST_WORD_S)
+            except (TimeoutError, ConnectionFailed):
+                return
+
+    def _hang_up(self) -> None:
+        for thing in (self._agent, self._door, self._connection):
+            if thing is not None:
+                thing.close()
+        self._agent = self._door = self._connection = self._host = None
+
+    # What is there by now.
+
+    @property
+    def _line(self) -> Connection:
+        if self._connection is None:
+            raise BackendRefused(f"There is no session with {self.entry.host}")
+        return self._connection
+
+    @property
+    def _there(self) -> Host:
+        if self._host is None:
+            raise BackendRefused(f"There is no session with {self.entry.host}")
+        return self._host
+
+    @property
+    def _seen(self) -> Looked:
+        if self._looked is None:
+            raise BackendRefused(f"{self.entry.host} was not looked at")
+        return self._looked
