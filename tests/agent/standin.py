@@ -9,10 +9,10 @@ import socket
 import socketserver
 import tarfile
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple  # noqa: F401 - in comments
 
 BACKEND_TOKEN = "backend-token-of-the-tests"
 RUN_TOKEN = "run-token-of-the-tests"
@@ -181,19 +181,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def answer(self, status: int = 200, **fields: Any) -> None:
-        self.send(status, json.dumps(dict(fields, v=1)).encode("utf-8"), Content_Type="application/json")
+    def answer(self, number: int = 200, **fields: Any) -> None:
+        self.send(number, json.dumps(dict(fields, v=1)).encode("utf-8"), Content_Type="application/json")
 
-    def refuse(self, status: int, code: str, error: str, **fields: Any) -> None:
-        self.answer(status, code=code, error=error, hint=fields.pop("hint", ""), **fields)
+    def refuse(self, number: int, code: str, error: str, **fields: Any) -> None:
+        self.answer(number, code=code, error=error, hint=fields.pop("hint", ""), **fields)
 
     def hang_up(self) -> None:
         """End the connection as a process does that is killed: nothing comes any more."""
         self.close_connection = True
-        try:
+        with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
 
     # The routes.
 
@@ -253,12 +251,12 @@ class _Handler(BaseHTTPRequestHandler):
 # Misbehaviour.
 
 
-def says(status: int, code: str = "", error: str = "no", **fields: Any) -> Act:
+def says(number: int, code: str = "", error: str = "no", **fields: Any) -> Act:
     """Answer in the site's own way, whatever was asked."""
 
     def act(handler: _Handler) -> None:
         handler.body()
-        handler.refuse(status, code, error, **fields)
+        handler.refuse(number, code, error, **fields)
 
     return act
 

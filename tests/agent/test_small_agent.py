@@ -1,4 +1,4 @@
-"""The example of an agent that somebody else writes: it works, by the protocol's page alone, and is as small as said."""
+"""The example of an agent that somebody else writes: it works, knows the protocol's page alone, and is small."""
 
 import json
 import os
