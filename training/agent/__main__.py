@@ -1,10 +1,14 @@
-"""`python -m training.agent launch|worker JOBDIR` and `... probe`: each imports what it needs and no more."""
+"""`python -m training.agent COMMAND` (poll, run, launch, worker, probe): each imports what it needs and no more."""
 
 import sys
 from typing import Sequence
 
 USAGE = """usage: python -m training.agent COMMAND ...
 
+  poll --server URL --backend NAME ...
+                                ask a site for runs and run them here; `poll --help` says more
+  run                           run the one job that comes over standard input, for a server that started us
+  clear JOBDIR [--keep]         end what is left of a run, and remove its folder
   launch JOBDIR                 start the worker of a job directory and keep watch over it
   worker JOBDIR                 be the worker: train, and write what is to be known into the job directory
   probe [DEVICE [PACKAGE ...]]  the facts of this host as JSON, and the device that a run would get
@@ -14,6 +18,18 @@ USAGE = """usage: python -m training.agent COMMAND ...
 
 def main(argv: "Sequence[str]") -> int:
     command, rest = (argv[0], argv[1:]) if argv else ("", [])
+    if command == "poll" or "--server" in argv:
+        from .poll import main as poll
+
+        return poll(rest if command == "poll" else argv)
+    if command == "run":
+        from .one import main as one
+
+        return one()
+    if command == "clear":
+        from .clear import main as clear
+
+        return clear(rest)
     if command == "worker" and rest:
         from .worker import main as worker
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 VERSION = 1
+AGENT_VERSION = "0.1.0"  # of what travels; pyproject.toml's own, held by tests/house/test_agent_version.py
 
 # Exit codes of the worker (SPEC 7).
 FINISHED = 0

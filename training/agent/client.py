@@ -1,0 +1,210 @@
+"""What an agent says to the site: the five requests of the protocol, tried again until they are answered.
+
+Retry is here and nowhere else. After the n-th failure in a row (n from 0) the next try waits
+
+    min(30 s, 0.5 s * 2^n) * (1 + r),  r by chance in [0, 0.5)
+
+so the sixth comes after 15.5 to 23 s, and from then on one every 30 to 45 s: a server that restarts is found at once,
+and 500 agents do not come back in the same instant. `Retry-After`, up to 120 s, is waited for where it is longer.
+Without a run that goes on for ever; during a run until its Contact is lost (GIVE_UP_S without any answer, counted over
+all threads of the run), and no wait goes beyond that.
+"""
+
+import email.utils
+import http.client
+import random
+import time
+from typing import Any, Callable, Dict, Mapping, Optional, TypeVar
+
+from . import errors
+from .errors import AgentError, NotTheSite, Refused, RunOver, TokenRefused, Unanswered
+from .protocol import GIVE_UP_S, PREFIX, VERSION, json_line
+from .wire import Address, Answer, Body, Wire
+
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 30.0
+LONGEST_RETRY_AFTER_S = 120.0
+LATER = (408, 429, 500, 502, 503, 504)
+
+T = TypeVar("T")
+Pause = Callable[[float], None]  # waits so many seconds; raises what must end the waiting
+Tell = Callable[[str], None]
+
+
+def wait_s(failures: int) -> float:
+    """How long to wait after so many failures in a row before this one; see the file's head."""
+    return min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** min(failures, 10)) * (1 + random.random() / 2)  # noqa: S311
+
+
+class Contact:
+    """When the server last answered, as all threads of a run see it; `give_up_s` None is never to be lost."""
+
+    def __init__(self, address: Address, give_up_s: Optional[float] = GIVE_UP_S) -> None:
+        self.address = address
+        self.give_up_s = give_up_s
+        self.was_made = False
+        self._heard_at = time.monotonic()
+
+    def heard(self) -> None:
+        self._heard_at = time.monotonic()
+        self.was_made = True
+
+    def left_s(self) -> float:
+        """For how long the server may stay silent from now on; raises GaveUp where that time is over."""
+        if self.give_up_s is None:
+            return float("inf")
+        left = self.give_up_s - (time.monotonic() - self._heard_at)
+        if left <= 0:
+            raise errors.GaveUp("%s did not answer for %g seconds" % (self.address, self.give_up_s))
+        return left
+
+
+class Client:
+    """Speaks for one token with one server; for one thread."""
+
+    def __init__(self, address: Address, token: str, contact: Contact, pause: Pause = time.sleep, tell: Tell = print):
+        self.address = address
+        self.contact = contact
+        self.pause = pause
+        self.tell = tell
+        self._wire = Wire(address)
+        self._authorization = "Bearer " + token
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def persist(self, attempt: Callable[[], T]) -> T:
+        """Try until there is an answer. Raises GaveUp, what `pause` raises, and every answer that is a no."""
+        failures = 0
+        while True:
+            try:
+                found = attempt()
+            except Unanswered as error:
+                if isinstance(error, NotTheSite) and not self.contact.was_made:
+                    raise
+                self._wait(error, failures)
+                failures += 1
+            else:
+                self.contact.heard()
+                return found
+
+    def _wait(self, error: Unanswered, failures: int) -> None:
+        seconds = max(wait_s(failures), min(error.after_s or 0.0, LONGEST_RETRY_AFTER_S))
+        seconds = min(seconds, self.contact.left_s())
+        self.tell("%s; trying again in %.0f s" % (error, max(1.0, seconds)))
+        self.pause(seconds)
+
+    def post(self, path: str, body: bytes) -> Dict[str, Any]:
+        """One try of a JSON request. Raises Unanswered, and every answer that is a no."""
+        return self.once("POST", path, {"Content-Type": "application/json"}, body)
+
+    def once(self, method: str, path: str, headers: Mapping[str, str], body: Body = None) -> Dict[str, Any]:
+        answer = self._wire.ask(method, PREFIX + path, dict(headers, Authorization=self._authorization), body)
+        return understood(answer, self.address)
+
+    # The five requests.
+
+    def claim(self, about: Mapping[str, Any]) -> Dict[str, Any]:
+        return self.persist(lambda: self.post("/claim", json_line(dict(about, v=VERSION))))
+
+    def bundle(self, run_id: str, start: int, sha256: str) -> http.client.HTTPResponse:
+        """The bundle from byte `start` on, its head read and its body to come: 200, 206 or 416."""
+        headers = {"Authorization": self._authorization}
+        if start:
+            headers.update({"Range": "bytes=%d-" % start, "If-Range": '"%s"' % sha256})
+        return self.persist(lambda: self._open_bundle("/runs/%s/bundle" % run_id, headers))
+
+    def _open_bundle(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        response = self._wire.open("GET", PREFIX + path, headers)
+        if response.status in (200, 206, 416) and not _is_page(response.headers):
+            return response
+        answer = self._wire.read(response)
+        understood(answer, self.address)
+        raise _strange(answer, self.address)
+
+    def report(self, run_id: str, body: bytes) -> Dict[str, Any]:
+        """One try, since what is to be reported may have grown before the next one."""
+        return self.post("/runs/%s/report" % run_id, body)
+
+    def predictions(self, run_id: str, body: Body, n_bytes: int, sha256: str) -> Dict[str, Any]:
+        """Put the predictions; `body` is a file, read from its start at every try."""
+        headers = {
+            "Content-Type": "application/x-ndjson",
+            "Content-Length": str(n_bytes),
+            "X-Content-SHA256": sha256,
+        }
+        return self.persist(lambda: self.once("PUT", "/runs/%s/predictions" % run_id, headers, body))
+
+    def result(self, run_id: str, result: Mapping[str, Any]) -> Dict[str, Any]:
+        return self.persist(lambda: self.post("/runs/%s/result" % run_id, json_line(dict(result, v=VERSION))))
+
+
+# Answers.
+
+
+def understood(answer: Answer, address: Address) -> Dict[str, Any]:
+    """The document of a good answer; raises the error that any other one is."""
+    document = answer.document
+    if answer.status in (200, 201) and document is not None:
+        if document.get("v", VERSION) != VERSION:
+            raise Refused("%s speaks version %s of the protocol, this agent %d" % (address, document["v"], VERSION))
+        return document
+    if answer.status in LATER:
+        raise Unanswered(_later(answer, address), after_s=_retry_after_s(answer.headers.get("Retry-After")))
+    if document is None or not isinstance(document.get("code"), str):
+        raise _strange(answer, address)
+    raise _refusal(document)
+
+
+def _refusal(document: Mapping[str, Any]) -> AgentError:
+    """Our own error documents: {"error": a sentence, "code": ..., "hint": ...}."""
+    code = document["code"]
+    sentence, hint = str(document.get("error") or code), str(document.get("hint") or "")
+    if code == "unknown_token":
+        return TokenRefused(sentence, hint)
+    if code in ("run_is_over", "unknown_run"):
+        return RunOver(sentence, str(document.get("status") or ""))
+    if code == "events_missing" and isinstance(document.get("n_events"), int):
+        return errors.EventsMissing(sentence, document["n_events"])
+    if code == "too_large":
+        return errors.TooLarge(sentence, hint)
+    return Refused(sentence, hint)
+
+
+def _strange(answer: Answer, address: Address) -> AgentError:
+    """An answer that is not the site's: a proxy's, another program's, a login page's."""
+    status = answer.status
+    if 300 <= status < 400:
+        to = answer.headers.get("Location", "elsewhere")
+        return NotTheSite("%s sends us on to %s" % (address, to[:300]), "Give that server's address as --server")
+    if status == 413:
+        who = answer.headers.get("Server", "something")
+        sentence = "%s between here and %s refuses a body of this size (413)" % (who, address)
+        return errors.ProxyTooLarge(sentence, "With nginx: raise client_max_body_size, see docs/operations.md")
+    what = "a web page" if _is_page(answer.headers) else "no JSON of the site's"
+    return NotTheSite("%s answered %s with %s" % (address, _named(status), what), "Is its address right?")
+
+
+def _later(answer: Answer, address: Address) -> str:
+    sentence = (answer.document or {}).get("error")
+    return "%s answered %s%s" % (address, _named(answer.status), ": %s" % sentence if sentence else "")
+
+
+def _named(status: int) -> str:
+    return "%d (%s)" % (status, http.client.responses.get(status, "?"))
+
+
+def _is_page(headers: http.client.HTTPMessage) -> bool:
+    return "html" in (headers.get("Content-Type") or "")
+
+
+def _retry_after_s(text: Optional[str]) -> Optional[float]:
+    """Seconds, of `120` or of a date; None where it is neither."""
+    if not text:
+        return None
+    if text.strip().isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,272 @@
+"""The agent that somebody starts by hand or as a service: asks the site for work, and runs it, one run at a time."""
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from . import probe, token, workdir
+from .client import Client, Contact
+from .console import Console
+from .errors import AgentError, NoPlace, TokenRefused, Unfit
+from .protocol import AGENT_VERSION, ASK_EVERY_S, KILL, TERM, Job, json_line
+from .runner import SUCCESS, Claimed, Outcome, Place, Runner, Wish
+from .wire import Address
+from .workdir import WorkDir
+
+FINE, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 2, 3
+LOOK_S = 0.1
+GPUS_EVERY_S = 60.0  # nvidia-smi takes a second, and a driver that sleeps many
+AFTER_FAILURE_S = 5.0  # of the agent's own disk, before it asks for work again
+OLDEST_PYTHON = (3, 8)
+
+EPILOG = """\
+The token that `potato training register` printed comes from --token-file, or from POTATO_TRAINING_TOKEN.
+HTTPS_PROXY, HTTP_PROXY and NO_PROXY are heeded; SSL_CERT_FILE names the certificates to trust.
+
+SIGTERM or Ctrl-C lets the present run finish and then ends the agent. A second one stops the run, which ends as an
+error that says so; a third one kills it and waits for nothing.
+
+exit codes: 0 ended as asked, with --once after a run that succeeded; 1 it cannot work, with --once also after a run
+that did not succeed; 2 wrong usage; 3 with --once, the run was cancelled
+"""
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """`potato training agent`, `python -m training.agent poll`: returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    options = _parser().parse_args(words)
+    console = Console()
+    if options.slurm_config is not None:
+        print("SLURM is not built into this version of the agent: leave --slurm-config out", file=sys.stderr)
+        return WRONG_USAGE
+    try:
+        signals = Signals()
+        signals.listen()
+        return Agent(options, words, console, signals).work()
+    except KeyboardInterrupt:
+        return FINE
+    except AgentError as error:
+        console.clear()
+        print(str(error.message), file=sys.stderr)
+        if error.hint:
+            print("  " + error.hint, file=sys.stderr)
+        return FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="potato training agent",
+        description="Ask a site for training runs and run them on this machine.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--server", required=True, metavar="URL", help="the site, e.g. https://potato.example.org")
+    add("--backend", required=True, metavar="NAME", help="this machine's name in the project file")
+    add("--token-file", type=Path, metavar="FILE", help="a file with the token (default: POTATO_TRAINING_TOKEN)")
+    add("--python", default="", metavar="EXE", help="the interpreter that trains (default: this one)")
+    add("--once", action="store_true", help="wait for one run, run it, and end")
+    add("--workdir", type=Path, default=Path(workdir.DEFAULT), metavar="DIR", help="default: %(default)s")
+    add("--keep", action="store_true", help="keep every file of each run, not the model and the log alone")
+    add("--slurm-config", type=Path, metavar="FILE", help="submit through SLURM (not built into this version)")
+    return parser
+
+
+class Signals(Wish):
+    """How often somebody asked the agent to end: 1 drains, 2 stops the run, 3 kills it.
+
+    The handler only counts: it may run in the middle of anything. Where nothing is under way it ends the agent.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.is_idle = True
+        self._before = (0, 0.0)
+
+    @property
+    def why(self) -> str:  # type: ignore[override]
+        return "The run was stopped by whoever runs the agent on %s" % os.uname().nodename
+
+    def listen(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+
+    def order(self) -> str:
+        return KILL if self.count > 2 else TERM if self.count > 1 else ""
+
+    def _on_signal(self, number: int, frame: Any) -> None:
+        self.count += 1
+        if self.is_idle and self.count > 1:
+            raise KeyboardInterrupt
+
+
+class Agent:
+    """One agent of one backend: its folder, its token, its interpreter; asks, runs, and asks again."""
+
+    def __init__(self, options: argparse.Namespace, argv: List[str], console: Console, signals: Signals) -> None:
+        self.console = console
+        self.signals = signals
+        self.backend = options.backend
+        self.once = options.once
+        self.address = Address.parse(options.server)
+        secret = token.find(options.token_file, argv, console.say)
+        if self.address.is_exposed:
+            console.say("warning: the token travels unencrypted to %s; use https://" % self.address)
+        self.workdir = WorkDir(options.workdir)
+        self.workdir.prepare()
+        python, self.python_version = _interpreter(options.python or sys.executable)
+        name = self.workdir.adopt(self.backend)
+        code = self.workdir.code_for(python, sys.executable)
+        self.place = Place(self.address, name, python, code, console, signals, options.keep)
+        self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
+        self.gpus = Gpus()
+        self._swept = False
+        self._why = ""
+
+    def work(self) -> int:
+        """Until somebody asks for an end; with --once until one run is over."""
+        self.console.say("agent %s for '%s' asks %s for work" % (AGENT_VERSION, self.backend, self.address))
+        while not self.signals.count:
+            try:
+                answer = self._ask()
+            except _Draining:
+                break
+            outcome = self._take(answer)
+            if outcome is not None and self.once and not outcome.is_owed:
+                return _exit_code(outcome)
+            if outcome is None and not self.signals.count:
+                self._rest(answer)
+        self.console.say("the agent ends")
+        return FINE
+
+    def _ask(self) -> Dict[str, Any]:
+        about = {"backend": self.backend, "agent": self.place.agent, "host": os.uname().nodename}
+        about.update({"version": AGENT_VERSION, "python": self.python_version, "gpus": self.gpus.known()})
+        try:
+            return self.client.claim(about)
+        except TokenRefused as refused:
+            hint = "On the server: potato training register %s CONFIG" % self.backend
+            raise TokenRefused("%s does not take this token for '%s'" % (self.address, self.backend), hint) from refused
+
+    def _take(self, answer: Dict[str, Any]) -> Optional[Outcome]:
+        """Run what the answer brings; None where it brings nothing."""
+        document = answer.get("job")
+        self._sweep(document.get("run_id") if isinstance(document, dict) else "")
+        if not document:
+            return None
+        try:
+            claimed = claimed_of(answer)
+            jobdir = self.workdir.job(claimed.job.run_id)
+        except (ValueError, Unfit) as error:
+            self.console.say("the server's job cannot be run: %s" % error)
+            return Outcome("error", str(error)) if self.once else None
+        return self._run(claimed, jobdir)
+
+    def _run(self, claimed: Claimed, jobdir: Any) -> Optional[Outcome]:
+        self._why = ""
+        self.console.say("run %s: %s" % (claimed.job.run_id, claimed.job.trainer))
+        self.signals.is_idle = False
+        try:
+            outcome = Runner(claimed, jobdir, self.place).run()
+        except OSError as error:
+            self.console.say("error: %s: %s" % (error.filename or jobdir.path, error.strerror))
+            self._swept = False
+            return None
+        finally:
+            self.signals.is_idle = True
+        self._swept = not outcome.is_owed
+        self.console.say(outcome.sentence)
+        return outcome
+
+    def _sweep(self, but: Any) -> None:
+        """What earlier agents of this name left is no run of ours any more, but for the one that was given again."""
+        if not self._swept:
+            for jobdir in self.workdir.unfinished(self.place.agent, str(but or "")):
+                self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
+                workdir.tidy(jobdir)
+        self._swept = True
+
+    def _rest(self, answer: Dict[str, Any]) -> None:
+        why = str(answer.get("why") or "")
+        if why and why != self._why:
+            self.console.say("waiting: %s" % why)
+            self._why = why
+        seconds = answer.get("ask_again_s")
+        pause_s = min(60.0, max(0.1, seconds if isinstance(seconds, (int, float)) else ASK_EVERY_S))
+        try:
+            self._pause(pause_s * (1 - random.random() / 5))  # noqa: S311 - so that 500 agents do not ask in step
+        except _Draining:
+            return
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            if self.signals.count:
+                raise _Draining("asked to end")
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(LOOK_S, left))
+
+
+class _Draining(AgentError):
+    """Somebody asked the agent to end while it had nothing to do."""
+
+
+class Gpus:
+    """The cards of this host, looked at now and then in a thread of their own."""
+
+    def __init__(self) -> None:
+        self._found = []  # type: List[Dict[str, Any]]
+        self._looked_at = None  # type: Optional[float]
+
+    def known(self) -> List[Dict[str, Any]]:
+        is_first = self._looked_at is None
+        if self._looked_at is None or time.monotonic() - self._looked_at > GPUS_EVERY_S:
+            self._looked_at = time.monotonic()
+            looking = threading.Thread(target=self._look, daemon=True)
+            looking.start()
+            if is_first:
+                looking.join(2.0)
+        return self._found
+
+    def _look(self) -> None:
+        self._found = [{"name": c.name, "total_mb": c.total_mb, "free_mb": c.free_mb} for c in probe.gpus()]
+
+
+def claimed_of(answer: Dict[str, Any]) -> Claimed:
+    """The run of a claim's answer; ValueError where it is none."""
+    job = Job.from_json(json_line(answer["job"]).decode("utf-8"))
+    secret, n_events = answer.get("token"), answer.get("n_events")
+    if not isinstance(secret, str) or not secret or not isinstance(n_events, int):
+        raise ValueError("The claim's answer lacks a token or n_events")
+    return Claimed(job, secret, n_events, answer.get("report_every_s") or 1.0)
+
+
+def _interpreter(python: str) -> Tuple[str, str]:
+    """The whole path of an interpreter, and its version. Raises NoPlace where it cannot run a worker."""
+    script = "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])"
+    try:
+        answer = subprocess.run(
+            [os.path.expanduser(python), "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60
+        )
+        path, version = answer.stdout.decode("utf-8", "surrogateescape").strip().rsplit("\n", 1)
+        found = tuple(int(part) for part in version.split("."))
+    except OSError as error:
+        raise NoPlace("%s cannot be started: %s" % (python, error.strerror))
+    except (ValueError, subprocess.SubprocessError):
+        raise NoPlace("%s is no Python that answers" % python)
+    if found[:2] < OLDEST_PYTHON:
+        raise NoPlace("%s is Python %s; a worker needs 3.8 or newer" % (python, version))
+    return path, version
+
+
+def _exit_code(outcome: Outcome) -> int:
+    return {SUCCESS: FINE, "cancelled": CANCELLED}.get(outcome.status, FAILED)

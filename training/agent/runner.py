@@ -1,0 +1,395 @@
+"""One job, from its document to its result: fetch, unpack, launch, watch, deliver, tidy up."""
+
+import hashlib
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Optional
+from urllib.parse import quote
+
+from . import download, unpacking, workdir
+from .client import Client, Contact
+from .console import Console
+from .environment import worker_environment
+from .errors import AgentError, EventsMissing, GaveUp, ProxyTooLarge, Refused, RunOver, Stopped, TokenRefused, Unfit
+from .jobdir import EventLog, EventTail, JobDir
+from .outbox import Outbox
+from .process import Launched, is_held, launch
+from .protocol import CANCELLED, FINISHED, KILL, MOST_LOG_CHARACTERS, TERM, UNEXPECTED, Event, Job
+from .reporter import Reporter
+from .wire import Address
+from .workdir import result_file
+
+LOOK_S = 0.05  # how often orders and the worker are looked at
+PROGRESS_EVERY_S = 0.5  # of a download or an upload
+SHORT_GRACE_S = 5.0  # for a worker whose run is over already
+MB = 1024 * 1024
+SUCCESS = "success"
+
+
+class Wish:
+    """What whoever runs this agent wants of the run; `why` becomes the run's error."""
+
+    why = ""
+
+    def order(self) -> str:
+        """`term`, `kill`, or nothing."""
+        return ""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how runs are run: the same for all runs of one agent."""
+
+    address: Address
+    agent: str  # the agent's name
+    python: str  # the worker's interpreter
+    code: Path  # the folder that holds `training` for it
+    console: Console
+    wish: Wish
+    keep: bool = False  # leave job directories as they are
+    names_artifacts: bool = True  # say where the model is; not where it is fetched from here
+    make_environment: Callable[[Any, Path], Dict[str, str]] = worker_environment
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A run that was given to us: its document, its token, and what the server has of it."""
+
+    job: Job
+    token: str
+    n_events: int
+    report_every_s: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: `status` is success, error, cancelled, or nothing where nobody said.
+
+    `is_owed`: the server has not had its result, and may give the run again.
+    """
+
+    status: str
+    sentence: str
+    is_owed: bool = False
+
+
+class Runner:
+    """Runs one job in its job directory, or takes it up where an earlier agent left it."""
+
+    def __init__(self, claimed: Claimed, jobdir: JobDir, place: Place, contact: Optional[Contact] = None) -> None:
+        self.job = claimed.job
+        self.jobdir = jobdir
+        self.place = place
+        self.contact = contact or Contact(place.address)
+        self.contact.heard()  # the claim
+        self.launched = None  # type: Optional[Launched]
+        self.is_new = not jobdir.job_file.exists()
+        self._n_events = claimed.n_events
+        self._prepare()
+        self._log = EventLog(jobdir.events)
+        self._tail = EventTail(jobdir.events)
+        while self._tail.read():  # what was told before this agent came
+            continue
+        self.client = Client(place.address, claimed.token, self.contact, self._pause, place.console.say)
+        ours = Client(place.address, claimed.token, self.contact, tell=place.console.say)
+        outbox = Outbox(jobdir, claimed.n_events)
+        self.reporter = Reporter(ours, self.job.run_id, outbox, claimed.report_every_s)
+        self._stopping = _Stopping(self.job.grace_seconds)
+        self._owner_was_heard = False
+        self._progress_at = 0.0
+        self._looked_at = 0.0
+
+    def run(self) -> Outcome:
+        """To the end, whatever that is. OSError alone comes out: the agent's own disk."""
+        self.reporter.start()
+        try:
+            outcome = self._attend()
+        finally:
+            self.reporter.close()
+            self.client.close()
+            self._log.close()
+            self.place.console.clear()
+        self._tidy(outcome)
+        return outcome
+
+    # The order of things.
+
+    def _attend(self) -> Outcome:
+        try:
+            try:
+                code = self._work()
+                self._upload(code)
+            except Unfit as unfit:
+                code = self._give_in(unfit)
+            return self._result(code)
+        except (RunOver, TokenRefused) as over:
+            self._end_worker(SHORT_GRACE_S)
+            status = over.status if isinstance(over, RunOver) else ""
+            return Outcome(status, _over(self.job, status, over))
+        except GaveUp as lost:
+            return self._without_server(lost)
+        except AgentError as error:
+            self._end_worker(SHORT_GRACE_S)
+            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, error))
+
+    def _work(self) -> int:
+        """From wherever the run stands to the worker's exit code. Raises Unfit where there is none."""
+        if self.is_new and self._n_events:
+            sentence = "The files of this run are gone from %s, and it cannot go on" % self.jobdir.path
+            raise Unfit(sentence, "Start the run again", code="run_lost", exit_code=UNEXPECTED)
+        if not self.jobdir.lock.exists():
+            self._fetch()
+            self._launch()
+        else:
+            self.launched = Launched(self.jobdir)
+            if is_held(self.jobdir):
+                self._say("the agent is back, and the worker still there")
+        self.reporter.hasten()
+        self._watch()
+        code = self.jobdir.read_exit_code()
+        if code is None:
+            sentence = "The worker on %s is gone and left no exit code; most likely the machine was restarted"
+            raise Unfit(sentence % _host(), "Start the run again", code="run_lost", exit_code=UNEXPECTED)
+        return code
+
+    def _prepare(self) -> None:
+        self.jobdir.path.mkdir(parents=True, exist_ok=True)
+        self.jobdir.write_agent(self.place.agent, _host())
+        self.jobdir.write_job(self.job)
+
+    def _fetch(self) -> None:
+        if not self.jobdir.bundle.exists():
+            self._say("downloading the bundle", state="building")
+            archive = download.fetch(self.client, self.job, self.jobdir, self._progress("downloading"))
+            self._say("unpacking the bundle", state="building")
+            unpacking.unpack(archive, self.jobdir.bundle, self._look)
+        with suppress(OSError):  # twice the room for nothing
+            self.jobdir.archive.unlink()
+
+    def _launch(self) -> None:
+        self._look()
+        environment = self.place.make_environment(os.environ, self.place.code)
+        try:
+            self.launched = launch(self.jobdir, self.place.python, environment)
+        except OSError as error:
+            sentence = "The worker could not be started on %s: %s: %s" % (_host(), self.place.python, error.strerror)
+            raise Unfit(sentence, code="backend_refused", exit_code=UNEXPECTED)
+        if self.launched is None:  # an agent that was killed as it launched
+            self.launched = Launched(self.jobdir)
+
+    def _watch(self) -> None:
+        while self.launched is not None and self.launched.alive:
+            self._pause(LOOK_S)
+
+    def _upload(self, code: int) -> None:
+        path = self.jobdir.predictions
+        if code != FINISHED or not path.is_file():
+            return
+        size = path.stat().st_size
+        self._refuse_large(size)
+        self._say("uploading %s MB of predictions" % format(size / MB, ",.1f"), state="fetching")
+        self.launched = None  # from here on a stop has no worker to stop
+        with open(str(path), "rb") as file:
+            tracked = _Tracked(file, size, self._progress("uploading"))
+            try:
+                self.client.predictions(self.job.run_id, tracked, size, _sha256(path, self._look))
+            except Refused as refusal:
+                code_word = "proxy_too_large" if isinstance(refusal, ProxyTooLarge) else "too_large"
+                raise Unfit(refusal.message, refusal.hint, code=code_word, exit_code=UNEXPECTED)
+
+    def _refuse_large(self, size: int) -> None:
+        limit_mb = self.job.max_predictions_mb
+        if size > limit_mb * MB:  # the server's own words, see training/intake/predictions.py
+            sentence = "The predictions are %s MB, and max_predictions_mb is %d" % (format(size / MB, ",.0f"), limit_mb)
+            raise Unfit(sentence, "Raise model_training.max_predictions_mb", code="too_large", exit_code=UNEXPECTED)
+
+    def _result(self, code: int) -> Outcome:
+        """The last word. Sent again until it is answered: then 410 says what became of the run."""
+        result = {"exit_code": code, "artifact_uri": self._artifact_uri(code), "log": _end_of(self.jobdir.stderr)}
+        self.launched = None
+        self._stopping.is_over = True
+        workdir.write_whole(result_file(self.jobdir), b"{}")
+        back_to = None  # type: Optional[int]
+        while True:
+            self._drain(back_to)
+            try:
+                self.client.result(self.job.run_id, dict(result, n_events=self.reporter.n_events))
+                status = SUCCESS if code == FINISHED else "cancelled" if code == CANCELLED else "error"
+            except EventsMissing as missing:
+                back_to = missing.n_events
+                continue
+            except RunOver as over:
+                status = over.status
+            return Outcome(status, self._verdict(status, code))
+
+    def _drain(self, back_to: Optional[int]) -> None:
+        self.reporter.drain(back_to)
+        while not self.reporter.is_drained:
+            self._pause(LOOK_S)
+
+    # What may come between.
+
+    def _give_in(self, unfit: Unfit) -> int:
+        """A run that cannot go on here: its error event, where there is something to tell; returns the exit code."""
+        if unfit.code:
+            fields = {"code": unfit.code, "message": unfit.message}
+            self._log.write(Event("error", dict(fields, hint=unfit.hint) if unfit.hint else fields))
+        else:
+            self._say(unfit.message, state="cancelled")
+        return unfit.exit_code
+
+    def _without_server(self, lost: GaveUp) -> Outcome:
+        """SPEC A7. What is finished is kept, for when the server asks for it again."""
+        if self.launched is not None and self.launched.alive:
+            self._end_worker(self.job.grace_seconds)
+            sentence = "The agent on %s ended the run: %s" % (_host(), lost.message)
+            self._give_in(Unfit(sentence, code="server_unreachable"))
+        return Outcome("", "run %s: %s" % (self.job.run_id, lost.message), is_owed=True)
+
+    def _end_worker(self, grace_s: float) -> None:
+        workdir.end(self.jobdir, self.launched, grace_s)
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            self._look()
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            time.sleep(min(LOOK_S, left))
+
+    def _look(self) -> None:
+        """Tell what is new, and do what was ordered; raises why the run cannot go on. Cheap: call it for each block."""
+        if time.monotonic() - self._looked_at < LOOK_S / 2:
+            return
+        self._looked_at = time.monotonic()
+        for event in self._tail.read():
+            self.place.console.event(event)
+        if self.reporter.ended is not None:
+            raise self.reporter.ended
+        self.contact.left_s()
+        self._obey(self.place.wish.order(), self.reporter.order)
+
+    def _obey(self, owner: str, server: str) -> None:
+        """Orders of who runs this agent, and of the server."""
+        if self._stopping.is_over:
+            if owner == KILL:
+                raise GaveUp("its owner did not wait until the server had its result")
+            return
+        order = KILL if KILL in (owner, server) else owner or server
+        is_news = bool(owner) and not self._owner_was_heard
+        self._owner_was_heard = self._owner_was_heard or is_news
+        if order and self.launched is None:
+            raise (
+                Stopped(self.place.wish.why, "agent_stopped") if is_news else Stopped("stopped before it was finished")
+            )
+        if order and self.launched is not None:
+            if is_news:
+                self._give_in(Unfit(self.place.wish.why, code="agent_stopped"))
+            self._stopping.stop(self.launched, order)
+
+    # Words.
+
+    def _say(self, step: str, state: str = "running") -> None:
+        self._log.write(Event("status", {"state": state, "step": step}))
+
+    def _progress(self, phase: str) -> Callable[[int, int], None]:
+        def progress(current: int, total: int) -> None:
+            self._look()
+            now = time.monotonic()
+            if current >= total or now - self._progress_at >= PROGRESS_EVERY_S:
+                self._progress_at = now
+                self._log.write(Event("progress", {"phase": phase, "current": current, "total": total, "eta_s": None}))
+
+        return progress
+
+    def _artifact_uri(self, code: int) -> str:
+        artifacts = self.jobdir.artifacts
+        if code != FINISHED or not artifacts.is_dir() or not self.place.names_artifacts:
+            return ""
+        return "file://%s%s" % (_host(), quote(str(artifacts)))
+
+    def _verdict(self, status: str, code: int) -> str:
+        if status == SUCCESS:
+            return "run %s finished; its model is in %s" % (self.job.run_id, self.jobdir.artifacts)
+        return "run %s ended: %s (exit code %d)" % (self.job.run_id, status or "the server does not say how", code)
+
+    def _tidy(self, outcome: Outcome) -> None:
+        if outcome.is_owed:
+            return
+        if self.place.keep:
+            workdir.keep(self.jobdir)
+        elif outcome.status == SUCCESS and self.jobdir.read_exit_code() == FINISHED:
+            workdir.keep_artifacts(self.jobdir)
+        else:
+            workdir.remove(self.jobdir)
+
+
+class _Stopping:
+    """Ends a worker: SIGTERM once, SIGKILL when its grace is over, or at once."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.is_over = False  # there is no worker any more, and a stop changes nothing
+        self._grace_s = grace_s
+        self._since = None  # type: Optional[float]
+        self._killed = False
+
+    def stop(self, launched: Launched, order: str) -> None:
+        now = time.monotonic()
+        if self._since is None and order == TERM:
+            self._since = now
+            launched.stop()
+        is_late = self._since is not None and now - self._since >= self._grace_s
+        if not self._killed and (order == KILL or is_late):
+            self._killed = True
+            launched.stop(force=True)
+
+
+class _Tracked:
+    """A file whose reading is told: what http.client sends of it."""
+
+    def __init__(self, file: Any, size: int, progress: Callable[[int, int], None]) -> None:
+        self._file = file
+        self._size = size
+        self._progress = progress
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        data = self._file.read(n_bytes)  # type: bytes
+        self._progress(self._file.tell(), self._size)
+        return data
+
+    def seek(self, place: int) -> int:
+        return int(self._file.seek(place))
+
+
+def _sha256(path: Path, look: Callable[[], None]) -> str:
+    found = hashlib.sha256()
+    with open(str(path), "rb") as handle:
+        for block in iter(lambda: handle.read(MB), b""):
+            found.update(block)
+            look()
+    return found.hexdigest()
+
+
+def _end_of(path: Path) -> str:
+    """The last characters of a log."""
+    try:
+        with open(str(path), "rb") as handle:
+            size = handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, size - 4 * MOST_LOG_CHARACTERS))
+            return handle.read().decode("utf-8", "replace")[-MOST_LOG_CHARACTERS:]
+    except OSError:
+        return ""
+
+
+def _over(job: Job, status: str, error: AgentError) -> str:
+    if status:
+        return "run %s is over already: %s; its worker was stopped" % (job.run_id, status)
+    return "run %s is not ours any more (%s); its worker was stopped" % (job.run_id, error.message)
+
+
+def _host() -> str:
+    return os.uname().nodename

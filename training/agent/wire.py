@@ -1,0 +1,235 @@
+"""One HTTP/1.1 connection, kept: over TCP, TLS, a proxy or a unix socket. Foreign errors become ours here."""
+
+import base64
+import http.client
+import io
+import json
+import socket
+import ssl
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional, Union
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from .errors import NoPlace, NotTheSite, Unanswered
+
+TIMEOUT_S = 60.0  # for a connection, and between two pieces of an answer; what comes later is a broken connection
+BLOCK_BYTES = 256 * 1024  # of a body on its way
+MOST_ANSWER_BYTES = 4 * 1024 * 1024  # of an answer that is not the bundle
+PORTS = {"http": 80, "https": 443, "unix": 0}
+CUT = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError, http.client.RemoteDisconnected)
+
+Body = Union[None, bytes, Any]  # Any: what has read() and seek(), as files have
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the site is: `http(s)://host[:port][/prefix]`, or `unix:/path.sock`."""
+
+    scheme: str
+    host: str  # of a unix socket: its path
+    port: int = 0
+    prefix: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> "Address":
+        """Read an address; NoPlace, with a sentence, where it is none."""
+        if text.startswith("unix:/"):
+            return cls("unix", "/" + text[len("unix:") :].lstrip("/"))
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError as error:
+            raise NoPlace("%s is no address of a server: %s" % (text, error)) from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise NoPlace("%s is no address of a server" % text, "It looks like https://potato.example.org")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise NoPlace("The server's address has more than scheme, host, port and path")
+        return cls(parts.scheme, parts.hostname, port or PORTS[parts.scheme], parts.path.rstrip("/"))
+
+    def __str__(self) -> str:
+        if self.scheme == "unix":
+            return "unix:" + self.host
+        port = "" if self.port == PORTS[self.scheme] else ":%d" % self.port
+        return "%s://%s%s%s" % (self.scheme, self._bracketed, port, self.prefix)
+
+    @property
+    def _bracketed(self) -> str:
+        return "[%s]" % self.host if ":" in self.host else self.host
+
+    @property
+    def place(self) -> str:
+        """`host:port`, or the socket's path."""
+        return self.host if self.scheme == "unix" else "%s:%d" % (self._bracketed, self.port)
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether a token would cross a network that others can read."""
+        return self.scheme == "http" and not (self.host in ("localhost", "::1") or self.host.startswith("127."))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer; `document` is its JSON object, None where it is none."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    document: Optional[Dict[str, Any]]
+
+
+class Wire:
+    """A connection to one address, made when it is needed and kept while it works; for one thread."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._connection = None  # type: Optional[http.client.HTTPConnection]
+        self._target = address.prefix
+        self._extra = {}  # type: Dict[str, str]
+
+    def ask(self, method: str, path: str, headers: Mapping[str, str], body: Body = None) -> Answer:
+        """Send a request and read the whole answer. Raises Unanswered."""
+        return self.read(self.open(method, path, headers, body))
+
+    def read(self, response: http.client.HTTPResponse) -> Answer:
+        """The whole of an answer whose head was read."""
+        try:
+            data = response.read(MOST_ANSWER_BYTES + 1)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise as_ours(error, self.address) from error
+        if len(data) > MOST_ANSWER_BYTES or response.will_close:
+            self.close()
+        return Answer(response.status, response.headers, _object(data))
+
+    def open(self, method: str, path: str, headers: Mapping[str, str], body: Body = None) -> http.client.HTTPResponse:
+        """Send a request and read the head of its answer; what is not read to its end ends with close()."""
+        was_kept = self._connection is not None
+        try:
+            return self._send(method, path, headers, body)
+        except CUT as error:
+            self.close()
+            if not was_kept:
+                raise as_ours(error, self.address) from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise as_ours(error, self.address) from error
+        # A server closes a connection that was idle, just as it is used again: once more, on a fresh one.
+        try:
+            return self._send(method, path, headers, body)
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise as_ours(error, self.address) from error
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _send(self, method: str, path: str, headers: Mapping[str, str], body: Body) -> http.client.HTTPResponse:
+        if self._connection is None:
+            self._connection = self._made()
+        if isinstance(body, io.IOBase) or hasattr(body, "seek"):
+            body.seek(0)  # type: ignore[union-attr]
+        connection = self._connection
+        try:
+            connection.request(method, self._target + path, body, dict(self._extra, **headers))
+        except (BrokenPipeError, ConnectionResetError):
+            # Who refuses a large body answers before it has come whole, and hangs up.
+            try:
+                return connection.getresponse()
+            except (OSError, http.client.HTTPException):
+                pass
+            raise
+        return connection.getresponse()
+
+    def _made(self) -> http.client.HTTPConnection:
+        address = self.address
+        self._target, self._extra = address.prefix, {}
+        if address.scheme == "unix":
+            return _UnixConnection(address.host)
+        proxy = proxy_for(address)
+        where = (proxy.host, proxy.port) if proxy else (address.host, address.port)
+        if address.scheme == "https":
+            context = ssl.create_default_context()
+            secure = http.client.HTTPSConnection(*where, timeout=TIMEOUT_S, context=context, blocksize=BLOCK_BYTES)
+            if proxy:
+                secure.set_tunnel(address.host, address.port, proxy.headers)
+            return secure
+        if proxy:
+            self._target, self._extra = "http://%s%s" % (address.place, address.prefix), proxy.headers
+        return http.client.HTTPConnection(*where, timeout=TIMEOUT_S, blocksize=BLOCK_BYTES)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S, blocksize=BLOCK_BYTES)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+# Proxies.
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy on the way, and the headers that it wants for itself."""
+
+    host: str
+    port: int
+    headers: Dict[str, str]
+
+
+def proxy_for(address: Address) -> Optional[Proxy]:
+    """The proxy that the environment (HTTPS_PROXY, NO_PROXY, ...) names for an address. NoPlace for an unknown kind."""
+    named = getproxies().get(address.scheme)
+    if not named or proxy_bypass(address.host) or proxy_bypass(address.place):
+        return None
+    parts = urlsplit(named if "://" in named else "http://" + named)
+    if parts.scheme != "http" or not parts.hostname:
+        raise NoPlace("The proxy for %s is no http:// proxy; others cannot be used" % address.scheme)
+    headers = {}
+    if parts.username:
+        login = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
+        headers["Proxy-Authorization"] = "Basic " + base64.b64encode(login.encode()).decode("ascii")
+    return Proxy(parts.hostname, parts.port or 80, headers)
+
+
+# Foreign errors and foreign words.
+
+
+def as_ours(error: Exception, address: Address) -> Unanswered:
+    """What the standard library raises, as a sentence of ours."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        sentence = "The certificate of %s is not trusted: %s" % (address.host, error.verify_message)
+        return NotTheSite(sentence, "SSL_CERT_FILE can name the certificate of the authority that signed it")
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return NotTheSite("%s speaks no TLS" % address.place, "Is it http:// in the place of https://?")
+    if isinstance(error, socket.gaierror):
+        return Unanswered("The name %s does not resolve: %s" % (address.host, error.strerror))
+    if isinstance(error, ConnectionRefusedError):
+        return Unanswered("Nobody listens on %s" % address.place)
+    if isinstance(error, socket.timeout):
+        return Unanswered("%s did not answer within %d s" % (address.place, TIMEOUT_S))
+    if isinstance(error, CUT):
+        return Unanswered("%s closed the connection" % address.place)
+    if isinstance(error, http.client.IncompleteRead):
+        return Unanswered("The connection to %s broke off" % address.place)
+    if isinstance(error, http.client.HTTPException):
+        return NotTheSite("What answers on %s does not speak HTTP" % address.place)
+    if isinstance(error, OSError) and error.strerror:
+        return Unanswered("%s cannot be reached: %s" % (address.place, error.strerror))
+    return Unanswered("%s cannot be reached: %s" % (address.place, error))
+
+
+def _object(data: bytes) -> Optional[Dict[str, Any]]:
+    try:
+        document = json.loads(data.decode("utf-8"))
+    except (ValueError, RecursionError):
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,169 @@
+"""The agent's folder: its name, its lock, and the job directories of its runs.
+
+WORKDIR/BACKEND.agent     the agent's name; locked while it lives
+WORKDIR/code/HASH/        a copy of our code, for another interpreter than the agent's own
+WORKDIR/jobs/RUN/         a job directory; after a success its artifacts and its log stay
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Iterator, Optional
+from urllib.parse import quote
+
+from .environment import code_folder
+from .errors import NoPlace, Unfit
+from .jobdir import JobDir, write_whole
+from .process import Launched, is_held
+
+DEFAULT = "~/.cache/potato-training"
+KILL_TIME_S = 20.0  # for what was killed to be gone; more means that the kernel does not let it go
+_NAME = re.compile("[0-9A-Za-z_-]{8,64}")
+_RUN = re.compile("[0-9A-Za-z_][0-9A-Za-z_.-]{0,99}")
+
+
+class WorkDir:
+    """A folder where one agent of one backend works; others of other backends may share it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path).expanduser().absolute()
+        self.jobs = self.path / "jobs"
+        self._lock = -1
+        self._file = self.path
+
+    def prepare(self) -> None:
+        """Make it, readable by nobody else: items and models of a study lie here. Raises NoPlace."""
+        try:
+            self.jobs.mkdir(parents=True, exist_ok=True)
+            os.chmod(str(self.jobs), 0o700)
+        except OSError as error:
+            raise NoPlace("%s cannot be used: %s" % (error.filename or self.path, error.strerror))
+
+    def adopt(self, backend: str) -> str:
+        """The name of this folder's agent of a backend, which is ours while this process lives. Raises NoPlace."""
+        path = self._file = self.path / (quote(backend, safe="") + ".agent")
+        try:
+            self._lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            name = os.read(self._lock, 200).decode("ascii", "replace").strip()
+            if not _NAME.fullmatch(name):
+                name = secrets.token_hex(16)
+                os.ftruncate(self._lock, 0)
+                os.pwrite(self._lock, name.encode() + b"\n", 0)
+        except BlockingIOError:
+            hint = "Let it end, or give this one another --workdir"
+            raise NoPlace("Another agent of '%s' works in %s already" % (backend, self.path), hint)
+        except OSError as error:
+            raise NoPlace("%s cannot be used: %s" % (path, error.strerror))
+        return name
+
+    def release(self) -> None:
+        """Forget the name, which was made for one run alone."""
+        if self._lock >= 0:
+            with suppress(OSError):
+                self._file.unlink()
+            os.close(self._lock)
+            self._lock = -1
+
+    def job(self, run_id: str) -> JobDir:
+        """The job directory of a run, there or not. Raises Unfit where the id is no plain name."""
+        if not _RUN.fullmatch(run_id):
+            raise Unfit("The run's id %s cannot name a folder" % json.dumps(run_id)[:200], code="bad_spec")
+        return JobDir(self.jobs / run_id)
+
+    def unfinished(self, agent: str, but: str = "") -> Iterator[JobDir]:
+        """The job directories of an agent that nobody has tidied, but for that of one run."""
+        with suppress(OSError):
+            for path in sorted(self.jobs.iterdir()):
+                jobdir = JobDir(path)
+                if path.name != but and jobdir.read_agent().get("agent") == agent and not _kept(jobdir).exists():
+                    yield jobdir
+
+    def code_for(self, python: str, own: str) -> Path:
+        """The folder that makes our package importable for an interpreter.
+
+        Another one than our own must not see the packages beside it in site-packages: it gets a copy of what travels.
+        """
+        source = code_folder()
+        if os.path.realpath(python) == os.path.realpath(own):
+            return source
+        files = [source / "training" / "__init__.py", *sorted((source / "training" / "agent").rglob("*.py"))]
+        contents = [(path.relative_to(source), path.read_bytes()) for path in files]
+        sums = [hashlib.sha256(data).hexdigest() + str(name) for name, data in contents]
+        folder = self.path / "code" / hashlib.sha256("\n".join(sums).encode()).hexdigest()[:16]
+        if not folder.exists():
+            part = folder.with_name("%s.%d" % (folder.name, os.getpid()))
+            for name, data in contents:
+                (part / name).parent.mkdir(parents=True, exist_ok=True)
+                (part / name).write_bytes(data)
+            with suppress(OSError):  # another agent was quicker
+                os.replace(str(part), str(folder))
+            shutil.rmtree(str(part), ignore_errors=True)
+        return folder
+
+
+# What becomes of a job directory.
+
+
+def result_file(jobdir: JobDir) -> Path:
+    return jobdir.path / "result.json"
+
+
+def keep_artifacts(jobdir: JobDir) -> None:
+    """A run that succeeded: its data goes, its model and its log stay."""
+    shutil.rmtree(str(jobdir.bundle), ignore_errors=True)
+    for path in (jobdir.archive, jobdir.predictions):
+        with suppress(OSError):
+            path.unlink()
+    keep(jobdir)
+
+
+def keep(jobdir: JobDir) -> None:
+    """Leave the directory as it is, and say that nothing is owed to it."""
+    with suppress(OSError):
+        write_whole(_kept(jobdir), b"")
+
+
+def remove(jobdir: JobDir) -> None:
+    shutil.rmtree(str(jobdir.path), ignore_errors=True)
+
+
+def end(jobdir: JobDir, launched: Optional[Launched] = None, grace_s: float = 0.0) -> None:
+    """End the worker of a job directory: SIGTERM where there is a grace, SIGKILL after it; waits until it is gone."""
+    launched = launched or Launched(jobdir)
+    if grace_s:
+        launched.stop()
+        _wait_for_end(launched, grace_s)
+    if launched.alive:
+        launched.stop(force=True)
+        _wait_for_end(launched, KILL_TIME_S)
+
+
+def _wait_for_end(launched: Launched, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while launched.alive and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def tidy(jobdir: JobDir) -> None:
+    """A run that is not ours any more: its worker is ended, its directory goes.
+
+    Not the model of one whose result was sent as a success: its answer may have been lost, and the run's page names it.
+    """
+    if is_held(jobdir):
+        end(jobdir)
+    if jobdir.read_exit_code() == 0 and result_file(jobdir).exists():
+        keep_artifacts(jobdir)
+    else:
+        remove(jobdir)
+
+
+def _kept(jobdir: JobDir) -> Path:
+    return jobdir.path / "kept"
