@@ -89,9 +89,6 @@ def claim(asking: Asking, config: ProjectConfig, may_start: bool) -> Run | NoWor
         return NoWork(f"the project file names no backend '{asking.backend}' that agents work for")
     if not now.is_supervised(asking.at):
         return NoWork("no supervisor is at work on the server, so no run starts")
-    # The supervisor would leave its write-back until the next run has ended.
-    if runs.any_unsettled():
-        return NoWork("the last run is being concluded", SOON_S)
     first = could_start(asking, config).first()
     if first is None or first.backend != asking.backend:
         return NoWork("another run comes first")

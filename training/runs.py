@@ -221,11 +221,6 @@ def any_to_care_for() -> bool:
         return cursor.fetchone() is not None
 
 
-def any_unsettled() -> bool:
-    """Whether a run has ended, and what follows its end is still to be done."""
-    return Run.objects.filter(finished_at__isnull=False, settled_at__isnull=True).exists()
-
-
 def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "") -> Run:
     """Ask that a run stop: a queued one is cancelled at once, a running one gets the wish; the first wish stands.
 

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from tests.api.agentside import Lab, laboratory
 from training.models import Run
 
 API = "/admin/training/api"
@@ -76,3 +77,10 @@ def make_run(db: None) -> Callable[..., Run]:
         return Run.objects.create(id=run_id, **{**defaults, **columns})
 
     return make
+
+
+@pytest.fixture
+def lab(db: None, tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A site with the backend `lab`, whose agents come for work; no request waits long for a bundle."""
+    monkeypatch.setattr("training.giving.WAIT_S", 0.05)
+    return laboratory(tmp_path / "project", settings)
