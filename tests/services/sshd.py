@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -113,8 +113,9 @@ class Account:
 
     def kill(self) -> None:
         for one in self.processes():
-            one.send_signal(signal.SIGCONT)
-            one.kill()
+            with suppress(psutil.NoSuchProcess):  # it ended by itself meanwhile
+                one.send_signal(signal.SIGCONT)
+                one.kill()
 
 
 @dataclass

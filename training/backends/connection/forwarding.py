@@ -33,7 +33,8 @@ find /tmp/ -maxdepth 1 -type d -user "$(id -u)" -name '{PREFIX}*' 2>/dev/null | 
         [ -n "$(find "$old" -maxdepth 0 -mmin +10 2>/dev/null)" ] || continue
     else
         [ "$place" = "$here" ] || continue
-        if [ -d /proc/self ]; then [ -d "/proc/$owner" ]; else ps -p "$owner" >/dev/null 2>&1; fi && continue
+        if [ -d /proc/self ]; then grep -qs '^State:[[:space:]]*[^ZX[:space:]]' "/proc/$owner/status"
+        else ps -p "$owner" >/dev/null 2>&1; fi && continue
     fi
     grep -qF "$old/{SOCKET}" /proc/net/unix 2>/dev/null && continue
     rm -rf -- "$old"
