@@ -164,3 +164,9 @@ def rows(work: Any) -> None:
     for split in ("train", "val", "test", "unlabeled"):
         work.log("%s %d %d" % (split, work.count(split), len(list(work.rows(split)))))
     work.finish()
+
+
+def say_gpu(work: Any) -> None:
+    names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+    work.log(" ".join("%s=%s" % (name, os.environ.get(name, "-")) for name in names))
+    finish(work)
