@@ -454,7 +454,7 @@ def test_the_first_events_of_agent_and_worker_go_at_once_whatever_the_interval(h
     do(here, "ask")
     here.begin(until="starting the worker")
     assert here.steps("downloading the bundle")
-    here.owner.wants = "kill"
+    here.owner.wants = "term"
     here.end()
     assert numbers_fit(here.site)
 

@@ -99,6 +99,7 @@ class Runner:
         self.reporter = Reporter(ours, self.job.run_id, outbox, claimed.report_every_s)
         self._stopping = _Stopping(self.job.grace_seconds)
         self._owner_was_heard = False
+        self._awaits_worker = False
         self._progress_at = 0.0
         self._looked_at = 0.0
 
@@ -147,7 +148,6 @@ class Runner:
             self.launched = Launched(self.jobdir)
             if is_held(self.jobdir):
                 self._say("the agent is back, and the worker still there")
-        self.reporter.hasten()
         self._watch()
         code = self.jobdir.read_exit_code()
         if code is None:
@@ -171,6 +171,8 @@ class Runner:
 
     def _launch(self) -> None:
         self._look()
+        self._tell()
+        self._awaits_worker = True
         environment = self.place.make_environment(os.environ, self.place.code)
         try:
             self.launched = launch(self.jobdir, self.place.python, environment)
@@ -266,12 +268,19 @@ class Runner:
         if time.monotonic() - self._looked_at < LOOK_S / 2:
             return
         self._looked_at = time.monotonic()
-        for event in self._tail.read():
-            self.place.console.event(event)
+        self._tell()
         if self.reporter.ended is not None:
             raise self.reporter.ended
         self.contact.left_s()
         self._obey(self.place.wish.order(), self.reporter.order)
+
+    def _tell(self) -> None:
+        """What is new among the events, to whoever started the agent; the worker's first one goes out at once."""
+        for event in self._tail.read():
+            self.place.console.event(event)
+            if self._awaits_worker:
+                self._awaits_worker = False
+                self.reporter.hasten()
 
     def _obey(self, owner: str, server: str) -> None:
         """Orders of who runs this agent, and of the server."""
