@@ -117,7 +117,11 @@ def no_doors_are_left(account: service.Account) -> Iterator[None]:
 
 
 def doors_of(account: service.Account) -> list[Path]:
-    return [one for one in Path("/tmp").glob(forwarding.PREFIX + "*") if one.lstat().st_uid == account.uid]
+    found = []
+    for one in Path("/tmp").glob(forwarding.PREFIX + "*"):
+        with suppress(FileNotFoundError):
+            found += [one] if one.lstat().st_uid == account.uid else []
+    return found
 
 
 def relays_of(account: service.Account) -> list[psutil.Process]:

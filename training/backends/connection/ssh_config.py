@@ -50,12 +50,15 @@ def settings_of(target: Target, config: Path | None = None) -> Settings:
     """
     with_ssh = shutil.which("ssh") is not None
     options = _by_ssh(target, config) if with_ssh else _by_paramiko(target, config)
-    return _settings(target, options)
+    try:
+        return _settings(target, options)
+    except ValueError as error:
+        raise _unreadable(target, error) from None
 
 
 def jump(word: str, before: tuple[str, ...], config: Path | None) -> tuple[Target, Settings]:
     """The settings of a ProxyJump's hop, `[user@]host[:port]` or an ssh:// address; `before` are the hops to it."""
-    found = re.fullmatch(r"(?:ssh://)?(?:([^@]+)@)?(\[[^]]+\]|[^:]+|[^:]*:[^:]*:.*?)(?::(\d+))?/?", word)
+    found = re.fullmatch(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:@]+)(?::(\d+))?/?", word)
     if found is None:
         raise ConnectionFailed(f"ssh to {word} failed: {word!r} is no name for ssh")
     target = Target(found[2].strip("[]"), found[1], int(found[3]) if found[3] else None)
@@ -113,13 +116,17 @@ def _by_paramiko(target: Target, config: Path | None) -> Options:
     try:
         found = paramiko.SSHConfig.from_text("\n".join(lines)).lookup(target.host)
     except (paramiko.SSHException, ImportError, ValueError) as error:
-        raise ConnectionFailed.to(target, f"the ssh configuration cannot be read: {error}") from None
+        raise _unreadable(target, error) from None
     options = {name: value if isinstance(value, list) else [value] for name, value in found.items() if value}
     files_first = [] if target.identity_file is None else [str(target.identity_file)]
     options["identityfile"] = files_first + (
         options.get("identityfile") or ([] if files_first else [f"~/.ssh/{name}" for name in DEFAULT_KEYS])
     )
     return options
+
+
+def _unreadable(target: Target, error: Exception) -> ConnectionFailed:
+    return ConnectionFailed.to(target, f"the ssh configuration cannot be read: {error}")
 
 
 def _expanded(file: Path, host: str, depth: int = 0) -> Iterator[str]:
