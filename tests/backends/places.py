@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentplace import AgentPlace
 from jobfolders import TOY, make_job, wait_for
 
 from training.agent.jobdir import JobDir
@@ -22,6 +23,7 @@ class LocalPlace:
 
     label = "local (this machine)"
     first_step = "starting the worker"
+    marks: tuple[pytest.MarkDecorator, ...] = ()
     # How a run ends that is stopped before anything else happens.
     codes_when_called_off: tuple[int | None, ...] = (4,)
 
@@ -88,4 +90,7 @@ def _working_directories() -> Iterator[str]:
                 continue
 
 
-PLACES = {"local": LocalPlace}
+PLACES: dict[str, Any] = {
+    "local": LocalPlace,
+    "agent": AgentPlace,
+}
