@@ -208,13 +208,13 @@ def place(tmp_path: Path) -> Iterator[Place]:
     folder = tmp_path / "study"
     shutil.copytree(EXAMPLE, folder)
     url = os.environ.get("DATABASE_URL", "")
-    made = Place(folder, _new_database(url) if url.startswith("postgres") else None)
+    made = Place(folder, new_database(url) if url.startswith("postgres") else None)
     yield made
     for site in made.sites:
         site.kill_what_is_left()
 
 
-def _new_database(url: str) -> str:
+def new_database(url: str) -> str:
     import psycopg
 
     name = f"e2e_{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,24 @@
+"""A trainer that says something twenty times a second until the file `gate` is there, and then predicts."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+
+def train(work: Any) -> None:
+    gate = Path(work.params["gate"])
+    work.status("paced began")
+    step = 0
+    while not gate.exists():
+        step += 1
+        work.metric("train", "loss", 1.0 / step, step)
+        work.progress("train", step, None)
+        time.sleep(0.05)
+        work.check()
+    for split in ("val", "test", "unlabeled"):
+        for row in work.rows(split):
+            scores = {"positive": 0.9, "negative": 0.1}
+            work.predict(row["instance_id"], "sentiment", "positive", 0.9, scores, split)
+    (work.artifacts / "model.txt").write_text("paced")
+    work.artifact(work.artifacts / "model.txt")
+    work.finish("paced-1", {"sentiment": ["positive", "negative"]}, metrics={"steps": step})
