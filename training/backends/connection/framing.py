@@ -92,7 +92,7 @@ class _Frame:
     def __init__(self, connection: Connection, script: str, ends: bool) -> None:
         self.connection = connection
         self.mark = f"--potato-{secrets.token_hex(16)}--"
-        self.script = self._wrapped(script, ends)
+        self.script = encode(self._wrapped(script, ends))
         self.process = connection.open(COMMAND)
         self.stdout = AfterMark(self.process.stdout, self.mark)
         self.stderr = AfterMark(self.process.stderr, self.mark)
@@ -110,7 +110,7 @@ class _Frame:
         out, err = Collected(self.stdout, self._end_of), Collected(self.stderr, keep=TAIL_BYTES)
         work = [
             threading.Thread(target=one, daemon=True)
-            for one in (out.read, err.read, lambda: self._feed(encode(self.script) + stdin, close=True))
+            for one in (out.read, err.read, lambda: self._feed(self.script + stdin, close=True))
         ]
         try:
             for one in work:
@@ -127,7 +127,7 @@ class _Frame:
     def begin(self, until: float) -> Process:
         feeding = [
             threading.Thread(target=one, daemon=True)
-            for one in (lambda: self._feed(encode(self.script)), self.stdout.skip, self.stderr.skip)
+            for one in (lambda: self._feed(self.script), self.stdout.skip, self.stderr.skip)
         ]
         for one in feeding:
             one.start()

@@ -50,6 +50,7 @@ class OpensshConnection(Connection):
         self._processes: set[OpensshProcess] = set()
         self._numbers = count()
         self._closed = False
+        self._deaf = ""
 
     def connect(self, timeout_s: float = 20.0) -> None:
         until = time.monotonic() + timeout_s
@@ -90,7 +91,7 @@ class OpensshConnection(Connection):
             return "the connection was closed here"
         if self._lifeline is None:
             return "there is no connection yet"
-        return "" if self._lifeline.alive else lost_reason(self._lifeline.said)
+        return self._deaf if self._lifeline.alive else lost_reason(self._lifeline.said)
 
     def close(self) -> None:
         self._closed = True
@@ -112,9 +113,9 @@ class OpensshConnection(Connection):
         """
         if not self.lost and self._ask("check")[0] == 0:
             return
-        if self._lifeline is not None:
-            self._lifeline.gone.wait(wait_s)
-        raise ConnectionLost.to(self.target, self.lost or "the connection's own process does not answer")
+        if self._lifeline is None or not self._lifeline.gone.wait(wait_s):
+            self._deaf = "the connection's own process takes no further commands"
+        raise ConnectionLost.to(self.target, self.lost)
 
     def forget(self, process: OpensshProcess) -> None:
         self._processes.discard(process)
@@ -293,9 +294,10 @@ class _Lifeline:
         self._news = threading.Event()
         self._out = AfterMark(cast(BinaryIO, ssh.stdout), READY)
         self._lines: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._listen, self._collect)]
-        for thread in self._threads:
-            thread.start()
+        self._collecting = threading.Thread(target=self._collect, daemon=True)
+        self._listening = threading.Thread(target=self._listen, daemon=True)
+        self._collecting.start()
+        self._listening.start()
 
     @property
     def alive(self) -> bool:
@@ -331,8 +333,7 @@ class _Lifeline:
                 self.ssh.wait(1.0)
             self.ssh.kill()
             self.ssh.wait()
-        for thread in self._threads:
-            thread.join(1.0)
+        self._listening.join(1.0)
 
     def _listen(self) -> None:
         self.ready = self._out.skip()
@@ -341,7 +342,7 @@ class _Lifeline:
             while self._out.read():
                 pass
         # Its last words come before its end is told.
-        self._threads[1].join(1.0)
+        self._collecting.join(1.0)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.ssh.wait(1.0)
         self.gone.set()

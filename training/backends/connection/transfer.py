@@ -94,7 +94,7 @@ def send_tree(
     with _guarded(connection, _unpacking(remote_dir, len(files)), quiet_s, "to") as guard:
         out = cast(BinaryIO, _Out(guard))
         with (
-            contextlib.suppress(BrokenPipeError, ValueError),  # it ended early: its exit code tells
+            contextlib.suppress(_Ended),  # its exit code tells
             tarfile.open(fileobj=out, mode="w|", bufsize=CHUNK_BYTES) as tar,
         ):
             for name, content in files.items():
@@ -327,10 +327,17 @@ class _Out:
 
     def write(self, data: bytes) -> int:
         left = memoryview(data)
-        while left:
-            left = left[self.guard.process.stdin.write(left) or 0 :]
-            self.guard.moved()
+        try:
+            while left:
+                left = left[self.guard.process.stdin.write(left) or 0 :]
+                self.guard.moved()
+        except (OSError, ValueError) as error:
+            raise _Ended from error
         return len(data)
+
+
+class _Ended(Exception):
+    """The process over there reads no more. No OSError: that would be a file here."""
 
 
 # Both.
