@@ -51,7 +51,8 @@ class ParamikoConnection(Connection):
         refuse_words(self.target)
         until = time.monotonic() + timeout_s
         try:
-            self._transport = self._log_in(self.target, settings_of(self.target, self.config), until)
+            settings = settings_of(self.target, self.config)
+            self._transport = self._log_in(settings, by_hand(self.target, self.config), until)
         except BaseException:
             self.close()
             raise
@@ -108,35 +109,36 @@ class ParamikoConnection(Connection):
             return NoAnswer.to(self.target, f"the server gave no session within {SESSION_TIMEOUT_S:.0f} s")
         return SessionRefused.to(self.target, "the server gives no further session", SESSIONS_HINT)
 
-    # Logging in.
+    # Logging in: to the host, or to one on the way. Every error names the host; `command` is what a person would type
+    # to see the same.
 
-    def _log_in(self, target: Target, settings: Settings, until: float) -> Transport:
-        login = Login(target, settings, by_hand(target, self.config))
-        wire = WatchedSocket(self._wire(target, settings, until))
-        transport = Transport(wire)
+    def _log_in(self, settings: Settings, command: str, until: float, hops: int = 0) -> Transport:
+        login = Login(self.target, settings, command)
+        transport = Transport(WatchedSocket(self._wire(settings, command, until, hops)))
         # Known from here on, so that close() ends it whatever comes.
         self._hops.append(transport)
         login.run(transport, until)
         return transport
 
-    def _wire(self, target: Target, settings: Settings, until: float) -> Any:
+    def _wire(self, settings: Settings, command: str, until: float, hops: int) -> Any:
         """A socket to the host, or what stands for one."""
         if settings.jumps:
-            return self._by_jump(target, settings, until)
+            return self._by_jump(settings, command, until, hops + 1)
         if settings.proxy_command:
             return self._by_command(settings.proxy_command)
         try:
             wire = socket.create_connection((settings.hostname, settings.port), max(0.1, until - time.monotonic()))
         except OSError as error:
-            raise _unreachable(target, settings, error, by_hand(target, self.config)) from None
+            raise _unreachable(self.target, settings, error, command) from None
         # Without it, each new connection through a forward waits 40 ms for an acknowledgement.
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return wire
 
-    def _by_jump(self, target: Target, settings: Settings, until: float) -> paramiko.Channel:
-        if len(self._hops) >= MOST_HOPS:
-            raise ConnectionFailed.to(target, f"its ProxyJump leads over more than {MOST_HOPS} hosts")
-        hop = self._log_in(*jump(settings.jumps[-1], settings.jumps[:-1], self.config), until)
+    def _by_jump(self, settings: Settings, command: str, until: float, hops: int) -> paramiko.Channel:
+        if hops > MOST_HOPS:
+            raise ConnectionFailed.to(self.target, f"its ProxyJump leads over more than {MOST_HOPS} hosts")
+        target, of_hop = jump(settings.jumps[-1], settings.jumps[:-1], self.config)
+        hop = self._log_in(of_hop, by_hand(target, self.config), until, hops)
         try:
             return hop.open_channel(
                 "direct-tcpip",
@@ -147,7 +149,7 @@ class ParamikoConnection(Connection):
         except (paramiko.SSHException, OSError, EOFError) as error:
             prohibited = isinstance(error, paramiko.ChannelException) and error.code == 1
             said = "administratively prohibited" if prohibited else f"from the jump host: {error}"
-            raise explain(target, said.encode(), command=by_hand(target, self.config)) from None
+            raise explain(self.target, said.encode(), command=command) from None
 
     def _by_command(self, command: str) -> socket.socket:
         ours, theirs = socket.socketpair()

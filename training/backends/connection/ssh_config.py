@@ -111,9 +111,9 @@ def _by_paramiko(target: Target, config: Path | None) -> Options:
     import paramiko
 
     files = [_home() / ".ssh" / "config", SYSTEM_CONFIG] if config is None else [config]
-    # What is set first counts: `Host *` ends the last block of one file before the next begins.
-    lines = [line for file in files for line in ("Host *", *_expanded(file, target.host))]
     try:
+        # What is set first counts: `Host *` ends the last block of one file before the next begins.
+        lines = [line for file in files for line in ("Host *", *_expanded(file, target.host))]
         found = paramiko.SSHConfig.from_text("\n".join(lines)).lookup(target.host)
     except (paramiko.SSHException, ImportError, ValueError) as error:
         raise _unreadable(target, error) from None
