@@ -3,6 +3,7 @@
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from .workdir import WorkDir
 
 FINE, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 2, 3
 LOOK_S = 0.1
+LAST_ANSWER_S = 5.0  # for the answer to the last question of an agent that is to end
 GPUS_EVERY_S = 60.0  # nvidia-smi takes a second, and a driver that sleeps many
 AFTER_FAILURE_S = 5.0  # of the agent's own disk, before it asks for work again
 OLDEST_PYTHON = (3, 8)
@@ -51,6 +53,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         signals.listen()
         return Agent(options, words, console, signals).work()
     except KeyboardInterrupt:
+        console.say("the agent ends")
         return FINE
     except AgentError as error:
         console.clear()
@@ -97,6 +100,7 @@ class Signals(Wish):
     def listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGALRM, self._on_alarm)
 
     def order(self) -> str:
         return KILL if self.count > 2 else TERM if self.count > 1 else ""
@@ -104,6 +108,12 @@ class Signals(Wish):
     def _on_signal(self, number: int, frame: Any) -> None:
         self.count += 1
         if self.is_idle and self.count > 1:
+            raise KeyboardInterrupt
+        if self.is_idle:  # a question that is under way may bring a run; a server that hangs is not waited for
+            signal.setitimer(signal.ITIMER_REAL, LAST_ANSWER_S)
+
+    def _on_alarm(self, number: int, frame: Any) -> None:
+        if self.is_idle:
             raise KeyboardInterrupt
 
 
@@ -251,13 +261,17 @@ def claimed_of(answer: Dict[str, Any]) -> Claimed:
 
 
 def _interpreter(python: str) -> Tuple[str, str]:
-    """The whole path of an interpreter, and its version. Raises NoPlace where it cannot run a worker."""
-    script = "import sys; print(sys.executable); print('%d.%d.%d' % sys.version_info[:3])"
+    """The path of an interpreter, and its version. Raises NoPlace where it cannot run a worker.
+
+    The path as it was given: it may be a script that makes an environment ready, and then starts Python.
+    """
+    path = shutil.which(os.path.expanduser(python))
+    if path is None:
+        raise NoPlace("There is no interpreter %s" % python)
+    argv = [os.path.abspath(path), "-c", "import sys; print('%d.%d.%d' % sys.version_info[:3])"]
     try:
-        answer = subprocess.run(
-            [os.path.expanduser(python), "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60
-        )
-        path, version = answer.stdout.decode("utf-8", "surrogateescape").strip().rsplit("\n", 1)
+        answer = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60, check=True)
+        version = answer.stdout.decode("ascii", "replace").strip().rpartition("\n")[2]
         found = tuple(int(part) for part in version.split("."))
     except OSError as error:
         raise NoPlace("%s cannot be started: %s" % (python, error.strerror))
@@ -265,7 +279,7 @@ def _interpreter(python: str) -> Tuple[str, str]:
         raise NoPlace("%s is no Python that answers" % python)
     if found[:2] < OLDEST_PYTHON:
         raise NoPlace("%s is Python %s; a worker needs 3.8 or newer" % (python, version))
-    return path, version
+    return argv[0], version
 
 
 def _exit_code(outcome: Outcome) -> int:

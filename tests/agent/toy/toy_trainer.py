@@ -30,6 +30,14 @@ def ask(work: Any) -> None:
         work.check()
 
 
+def wait_for_file(work: Any) -> None:
+    """Trains until somebody puts a file `go` beside it, and then finishes."""
+    while not Path("go").exists():
+        time.sleep(0.01)
+        work.check()
+    finish(work)
+
+
 def think(work: Any) -> None:
     """Computes, and never asks."""
     count = 0

@@ -1,0 +1,343 @@
+"""The agent as a process: started by hand, ended by signals, and never a word of its token anywhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from jobfolders import CODE, TOY, make_job, wait_for
+from standin import BACKEND_TOKEN, RUN_TOKEN, Site, says, shows_page
+
+from training.agent.jobdir import JobDir
+from training.agent.process import is_held
+
+RUN = "20260101T000000-abcdef"
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+
+
+class Machine:
+    """A machine with a HOME of its own, where agents are started."""
+
+    def __init__(self, folder, site, url):
+        self.site = site
+        self.url = url
+        self.folder = folder
+        self.workdir = folder / "work"
+        self.started = []
+        self.wrapper = folder / "python-with-toy"
+        script = '#!/bin/sh\nPYTHONPATH="%s:$PYTHONPATH" exec "%s" "$@"\n' % (TOY, sys.executable)
+        self.wrapper.write_text(script)
+        self.wrapper.chmod(0o755)
+
+    @property
+    def jobdir(self):
+        return JobDir(self.workdir / "jobs" / RUN)
+
+    def start(self, *words, **env):
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "PYTHONPATH": str(CODE)}
+        environment.update({"POTATO_TRAINING_TOKEN": BACKEND_TOKEN}, **env)
+        environment = {name: value for name, value in environment.items() if value}
+        argv = [sys.executable, "-m", "training.agent", "poll", "--server", self.url, "--backend", "lab"]
+        argv += ["--workdir", str(self.workdir), "--python", str(self.wrapper)]
+        with open(str(self.folder / ("out-%d" % len(self.started))), "wb") as out:
+            process = subprocess.Popen(
+                [*argv, *words],
+                env=environment,
+                cwd=str(self.folder),
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+            )
+        self.started.append(process)
+        return process
+
+    def out(self, number=-1):
+        number = number if number >= 0 else len(self.started) - 1
+        return (self.folder / ("out-%d" % number)).read_text()
+
+    def run(self, *words, **env):
+        return self.start(*words, **env).wait(60)
+
+    def begin(self, do="ask", *words, **env):
+        """Start an agent, and wait until the worker says that it trains."""
+        self.site.job["params"] = {"do": do}
+        process = self.start(*words, **env)
+        wait_for(lambda: any(e.get("step") == "toy began" for e in self.site.said("status")), "the worker")
+        return process
+
+
+@pytest.fixture
+def machine(tmp_path):
+    site = Site()
+    site.give(make_job(tmp_path / "there").bundle)
+    with site.serving() as url:
+        here = Machine(tmp_path, site, url)
+        yield here
+        for process in here.started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        ids = here.jobdir.read_keeper()
+        if is_held(here.jobdir) and ids:
+            os.killpg(ids["worker_pgid"], signal.SIGKILL)
+            wait_for(lambda: not is_held(here.jobdir), "the worker's end")
+
+
+def no_word(machine, *secrets):
+    for path in machine.folder.rglob("*"):
+        if path.is_file() and "there" not in path.parts:
+            data = path.read_bytes()
+            assert not any(secret.encode() in data for secret in secrets), path
+    return True
+
+
+def test_once_runs_one_run_and_ends(machine):
+    assert machine.run("--once") == 0, machine.out()
+    assert machine.site.result["exit_code"] == 0 and machine.site.predictions
+    for words in (
+        "for 'lab' asks http://127.0.0.1",
+        "downloading the bundle",
+        "toy began",
+        "finished; its model is in",
+    ):
+        assert words in machine.out()
+    (claim,) = [document for route, document in machine.site.bodies if route == "claim"]
+    assert claim["backend"] == "lab" and claim["host"] == os.uname().nodename
+    assert 8 <= len(claim["agent"]) <= 64 and claim["version"] and claim["python"].startswith("3.")
+    assert isinstance(claim["gpus"], list)
+
+
+@pytest.mark.parametrize("do, code", [("fail", 1), ("ask", 3)])
+def test_once_says_by_its_exit_code_what_became_of_the_run(machine, do, code):
+    machine.site.job["params"] = {"do": do}
+    machine.site.stop = "term" if do == "ask" else ""
+    assert machine.run("--once") == code, machine.out()
+
+
+def test_without_the_word_poll_it_is_the_same(machine):
+    done = subprocess.run(
+        [sys.executable, "-m", "training.agent", "--server", machine.url, "--help"],
+        cwd=str(CODE),
+        stdout=subprocess.PIPE,
+        check=False,
+    )
+    assert done.returncode == 0 and b"exit codes: 0 ended as asked" in done.stdout
+
+
+def test_an_idle_agent_ends_at_once_when_it_is_asked_to(machine):
+    machine.site.job, machine.site.ask_again_s = None, 3600
+    agent = machine.start()
+    wait_for(lambda: "waiting: no run waits" in machine.out(), "the first answer")
+    agent.terminate()
+    assert agent.wait(20) == 0
+    assert "the agent ends" in machine.out()
+
+
+def test_the_same_name_at_every_request_and_after_a_restart(machine):
+    machine.site.job = None
+    for _ in range(2):
+        count = len(machine.site.bodies)
+        agent = machine.start()
+        wait_for(lambda count=count: len(machine.site.bodies) > count + 1, "two claims")
+        agent.terminate()
+        agent.wait(20)
+    assert len({document["agent"] for _, document in machine.site.bodies}) == 1
+    assert (machine.workdir / "lab.agent").stat().st_mode & 0o777 == 0o600
+
+
+def test_sigterm_lets_the_run_finish_and_takes_no_more(machine):
+    agent = machine.begin("wait_for_file")
+    agent.terminate()
+    time.sleep(0.3)
+    assert agent.poll() is None
+    (machine.jobdir.path / "go").write_text("")
+    assert agent.wait(60) == 0
+    assert machine.site.result["exit_code"] == 0
+    assert len(machine.site.came("claim")) == 1
+
+
+def test_a_second_sigterm_stops_the_run_and_its_result_is_sent(machine):
+    agent = machine.begin("ask")
+    agent.terminate()
+    time.sleep(0.1)
+    agent.terminate()
+    assert agent.wait(60) == 0
+    assert machine.site.result["exit_code"] == 4
+    (error,) = machine.site.said("error")
+    assert error["code"] == "agent_stopped" and os.uname().nodename in error["message"]
+
+
+def test_an_agent_that_was_killed_finds_its_worker_again(machine):
+    agent = machine.begin("wait_for_file")
+    agent.kill()
+    agent.wait()
+    assert is_held(machine.jobdir)
+    again = machine.start("--once")
+    wait_for(
+        lambda: any("the agent is back" in e.get("step", "") for e in machine.site.said("status")), "the new agent"
+    )
+    (machine.jobdir.path / "go").write_text("")
+    assert again.wait(60) == 0
+    assert [e["step"] for e in machine.site.said("status")].count("toy began") == 1
+    assert machine.site.result["n_events"] == len(machine.site.events)
+
+
+def test_a_run_that_was_given_away_meanwhile_is_ended_and_removed(machine):
+    agent = machine.begin("ask")
+    agent.kill()
+    agent.wait()
+    machine.site.job = None
+    again = machine.start()
+    wait_for(lambda: "waiting" in machine.out(), "the first answer")
+    assert not is_held(machine.jobdir) and not machine.jobdir.path.exists()
+    assert "not ours any more" in machine.out()
+    again.terminate()
+    assert again.wait(20) == 0
+
+
+def test_two_agents_in_one_folder_are_one_too_many(machine):
+    machine.site.job = None
+    machine.start()
+    wait_for(lambda: machine.site.came("claim"), "the first agent")
+    assert machine.run() == 1
+    assert "Another agent of 'lab' works in %s already" % machine.workdir in machine.out()
+
+
+def test_a_token_that_is_not_taken_names_the_command(machine):
+    assert machine.run(POTATO_TRAINING_TOKEN="wrong") == 1
+    assert "does not take this token for 'lab'" in machine.out()
+    assert "potato training register lab CONFIG" in machine.out()
+    assert "wrong" not in machine.out() and "Traceback" not in machine.out()
+
+
+def test_a_wrong_address_is_a_sentence_and_an_end(machine):
+    machine.site.then("claim", shows_page(302, Location="https://login.example.org/"))
+    assert machine.run() == 1
+    assert "sends us on to https://login.example.org/" in machine.out()
+    machine.site.then("claim", shows_page(404))
+    assert machine.run() == 1
+    assert "answered 404 (Not Found) with a web page" in machine.out()
+
+
+def test_a_server_that_was_there_is_waited_for_whatever_answers_meanwhile(machine):
+    job, machine.site.job = machine.site.job, None
+    agent = machine.start("--once")
+    wait_for(lambda: machine.site.came("claim"), "the first claim")
+    machine.site.then("claim", shows_page(502), shows_page(200))
+    wait_for(lambda: "502" in machine.out() and "a web page" in machine.out(), "both words")
+    machine.site.job = job
+    assert agent.wait(60) == 0, machine.out()
+
+
+@linux
+def test_no_process_and_no_file_shows_a_token(machine):
+    agent = machine.begin("ask", "--keep")
+    ids = machine.jobdir.read_keeper()
+    for pid in (agent.pid, ids["keeper_pid"], ids["worker_pgid"]):
+        for name in ("environ", "cmdline"):
+            data = Path("/proc/%d/%s" % (pid, name)).read_bytes()
+            assert data and BACKEND_TOKEN.encode() not in data and RUN_TOKEN.encode() not in data, (pid, name)
+    machine.site.stop = "kill"
+    machine.site.job = dict(machine.site.job)
+    wait_for(lambda: machine.site.result, "the result")
+    agent.terminate()
+    agent.wait(20)
+    assert no_word(machine, BACKEND_TOKEN, RUN_TOKEN)
+    assert BACKEND_TOKEN not in json.dumps(machine.site.bodies)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_token_file_may_end_with_a_newline_and_had_better_be_private(machine, end):
+    file = machine.folder / "token"
+    file.write_bytes((BACKEND_TOKEN + end).encode())
+    file.chmod(0o644 if end else 0o600)
+    assert machine.run("--once", "--token-file", str(file), POTATO_TRAINING_TOKEN="") == 0, machine.out()
+    assert ("others can read the token file" in machine.out()) == bool(end)
+    file.unlink()
+    assert no_word(machine, BACKEND_TOKEN)
+
+
+@pytest.mark.parametrize(
+    "words, code, sentence",
+    [
+        (["--slurm-config", "slurm.json"], 2, "SLURM is not built into this version"),
+        (["--server", "example.org"], 1, "example.org is no address of a server"),
+        (["--python", "/no/such/python"], 1, "There is no interpreter /no/such/python"),
+        (["--python", "/bin/true"], 1, "/bin/true is no Python that answers"),
+        (["--token-file", "/no/such/file"], 1, "The token file /no/such/file cannot be read"),
+        (["--token-file", "/dev/null"], 1, "/dev/null holds no token"),
+        (["--workdir", "/dev/null/x"], 1, "/dev/null"),
+        (["--nonsense"], 2, "unrecognized arguments"),
+    ],
+)
+def test_what_cannot_work_is_said_at_the_start(machine, words, code, sentence):
+    assert machine.run(*words) == code
+    assert sentence in machine.out() and "Traceback" not in machine.out()
+    assert not machine.site.requests
+
+
+def test_without_a_token_it_says_where_one_may_be(machine):
+    assert machine.run(POTATO_TRAINING_TOKEN="") == 1
+    assert "There is no token" in machine.out() and "--token-file" in machine.out()
+
+
+def test_a_token_over_plain_http_to_another_machine_is_warned_of(machine):
+    proxy = machine.url  # which answers what the address asks for, whatever that is
+    machine.site.job, machine.site.ask_again_s = None, 3600
+    agent = machine.start("--server", "http://potato.example.org:8000", http_proxy=proxy)
+    wait_for(lambda: "waiting" in machine.out(), "an answer through the proxy")
+    agent.terminate()
+    assert agent.wait(20) == 0
+    assert "warning: the token travels unencrypted to http://potato.example.org:8000" in machine.out()
+
+
+def test_a_job_that_is_none_is_said_and_the_agent_goes_on(machine):
+    good = machine.site.job
+    machine.site.job = dict(good, run_id="../../etc")
+    agent = machine.start("--keep")
+    wait_for(lambda: "the server's job cannot be run" in machine.out(), "the sentence")
+    assert agent.poll() is None
+    machine.site.job = good
+    wait_for(lambda: machine.site.result, "the result")
+    agent.terminate()
+    assert agent.wait(30) == 0
+
+
+def test_a_refusal_in_the_sites_own_words_is_told(machine):
+    machine.site.then("claim", says(400, "bad_request", "The agent's name is too short"))
+    assert machine.run() == 1
+    assert "The agent's name is too short" in machine.out()
+
+
+def test_an_idle_agent_does_not_wait_for_a_server_that_hangs(machine):
+    gate = threading.Event()
+    machine.site.then("claim", lambda handler: gate.wait(60))
+    agent = machine.start()
+    wait_for(lambda: machine.site.came("claim"), "the claim")
+    agent.terminate()
+    assert agent.wait(50) == 0
+    gate.set()
+    assert "the agent ends" in machine.out()
+
+
+def test_a_run_that_comes_with_the_last_answer_is_run(machine):
+    asked, go = threading.Event(), threading.Event()
+
+    def late(handler):
+        asked.set()
+        go.wait(4)
+        handler.serve()
+
+    machine.site.then("claim", late)
+    agent = machine.start()
+    asked.wait(30)
+    agent.terminate()
+    time.sleep(0.2)
+    go.set()
+    assert agent.wait(60) == 0
+    assert machine.site.result["exit_code"] == 0
