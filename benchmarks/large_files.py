@@ -6,7 +6,7 @@
 The alternative is `curl` with nginx itself: sending the same file (`root`), receiving the same one (`dav_methods PUT`),
 over http beside plain gunicorn, and over https beside gunicorn behind nginx with deploy/nginx.conf. Ours is `curl` with
 the site, and the agent's own client with the site; the client also makes the sha256 of what it fetched or sends, so it
-has a line of curl with `sha256sum` beside it, and with `sync` where it sends: the site puts an upload on the disk before
+has a line of curl with `sha256sum` beside it, with `sync` where it sends: the site puts an upload on the disk before
 it says yes, and nginx does not. All in each round, alternating; figures are medians. What is fetched is written to a
 file in the same folder.
 
