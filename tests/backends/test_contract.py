@@ -174,6 +174,7 @@ class TestABackend:
     def test_10_attaches_to_a_run_that_goes_on(self, place: Any, tmp_path: Path) -> None:
         first, job, jobdir = place.begin(tmp_path / "run", "ask")
         wait_for_step(first, "toy began")
+        first.let_go()  # as a supervisor that ends
         second = place.backend().attach(job, jobdir.path)
         assert not second.done
         wait_for_step(second, "toy began")  # from the first event on

@@ -92,7 +92,7 @@ class WorkDir:
         Another one than our own must not see the packages beside it in site-packages: it gets a copy of what travels.
         """
         source = code_folder()
-        if os.path.realpath(python) == os.path.realpath(own):
+        if os.path.realpath(python) == os.path.realpath(own) or source.parent == self.path / "code":
             return source
         files = [source / "training" / "__init__.py", *sorted((source / "training" / "agent").rglob("*.py"))]
         contents = [(path.relative_to(source), path.read_bytes()) for path in files]

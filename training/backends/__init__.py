@@ -17,7 +17,7 @@ LOCAL = "local"
 # type -> module:class
 BACKENDS = {
     LOCAL: "training.backends.local:LocalBackend",
-    "ssh": "training.backends.unbuilt:UnbuiltBackend",
+    "ssh": "training.backends.ssh:SshBackend",
     "slurm": "training.backends.unbuilt:UnbuiltBackend",
     "agent": "training.backends.agent:AgentBackend",
 }

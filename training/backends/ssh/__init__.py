@@ -10,7 +10,7 @@ from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends.base import Backend, Report, Said
 from training.backends.ssh.looking import look
-from training.backends.ssh.session import Session
+from training.backends.ssh.session import OVER, Session
 from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused, TrainingError
 
@@ -55,7 +55,8 @@ class SshBackend(Backend):
         if gateway is None:
             raise BackendRefused(f"There is no gateway for the agent on {self.entry.host}")
         session = Session(self.name, self.entry, job, jobdir, gateway)
-        session.start()
+        if not (jobdir.path / OVER).exists():
+            session.start()
         return SshExecution(jobdir, session)
 
 

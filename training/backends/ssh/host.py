@@ -27,7 +27,7 @@ CLEAR_TIMEOUT_S = 20.0
 
 MARK = "potato:"
 # Runs on any Python, however old.
-VERSION = "import sys; sys.stdout.write('\\n' + 'potato: %d.%d.%d ' % sys.version_info[:3] + sys.executable + '\\n')"
+VERSION = "import sys; sys.stdout.write('\\npotato: %d.%d.%d\\n' % sys.version_info[:3])"
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,11 @@ class Host:
                 f"python={framing.shell_path(self.entry.python)}",
                 f'directory={framing.shell_path(self.entry.remote_dir)}; echo "{MARK}directory $directory"',
                 f'[ -f "$directory/code/{self.code.hash}/{install.USED}" ] && echo "{MARK}code there"',
-                'command -v "$python" >/dev/null 2>&1 || exit 127',
+                # Not sys.executable: a wrapper that sets the scene for the real one is to be called as it is.
+                'python=$(command -v "$python") || exit 127',
                 f'said=$("$python" -c {shlex.quote(VERSION)} 2>&1)',
                 f'case "$said" in *"{MARK} "*) said=${{said##*"{MARK} "}} ;; *) printf "%s" "$said"; exit 1 ;; esac',
-                f'printf "%s\\n" "{MARK}python $said"',
+                f'printf "%s\\n" "{MARK}python $said $python"',
                 f'case "$said" in {_old_versions()}) exit 2 ;; esac',
                 'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
                 'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',

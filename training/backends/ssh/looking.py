@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 from training.agent.probe import Gpu
 from training.agent.trainers import TRAINERS
 from training.backends.base import Concern, Report
-from training.backends.connection import Connection, Target, make
-from training.backends.connection.forwarding import can_forward
+from training.backends.connection import Connection, ForwardRefused, Target, make
+from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host, Looked
 from training.errors import TrainingError
 
 if TYPE_CHECKING:
     from training.config.schema import SshBackend as Entry
+
+NOBODY = Path("/nonexistent/potato.sock")  # nothing comes through a forward that is only tried
 
 
 def look(name: str, label: str, entry: Entry) -> Report:
@@ -72,8 +74,11 @@ def _refusal(looked: Looked) -> list[Concern]:
 
 def _forwards(connection: Connection) -> list[Concern]:
     """No forward is no obstacle: the agent then speaks through the session's own streams."""
-    refused = can_forward(connection)
-    return [Concern(refused.message, refused.hint, refused.code, stops=False)] if refused else []
+    try:
+        forward(connection, NOBODY).close()
+    except ForwardRefused as refused:
+        return [Concern(refused.message, refused.hint, refused.code, stops=False)]
+    return []
 
 
 def _torch(facts: Mapping[str, Any]) -> list[Concern]:

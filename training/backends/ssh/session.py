@@ -33,7 +33,8 @@ LOOK_EVERY_S = 0.1  # at the agent's exit code, at orders, at the connection
 # Between two attempts to connect again: a network that is back is used soon, one that is gone costs little.
 AGAIN_AFTER_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 MOST_STARTS = 20  # of the agent for one run: after a drop, or when somebody killed it
-LAST_WORD_S = 3.0  # for an agent that has said how its worker ended to end itself
+LAST_WORD_S = 3.0  # for an agent that was told to kill to say how that went; and for one that has said it to end itself
+OVER = "session_over"  # in the run's folder: nothing of it is left over there
 MB = 1024 * 1024
 
 
@@ -232,12 +233,19 @@ class Session(threading.Thread):
         self.awaits_agent = True
         while self.jobdir.read_exit_code() is None:
             if self._end.wait(LOOK_EVERY_S):
+                self._wait_for_last_word()
                 raise Ended
-            if self._line.lost:
-                self._dropped(self._line.lost)
+            if lost := self._line.lost or (self._door.lost if self._door else ""):
+                self._dropped(lost)
             elif self._agent_ended():
                 self._agent_is_gone()
         self.awaits_agent = False
+
+    def _wait_for_last_word(self) -> None:
+        """The order to kill goes out with the next answer; what is not heard in time is ended by clear()."""
+        until = time.monotonic() + (0 if self._let_go else LAST_WORD_S)
+        while time.monotonic() < until and self.jobdir.read_exit_code() is None and not self._agent_ended():
+            time.sleep(LOOK_EVERY_S)
 
     def _agent_ended(self) -> bool:
         try:
@@ -331,6 +339,7 @@ class Session(threading.Thread):
         self._wait_for_agent()
         keep = self.entry.keep_remote or bool(self._left_there) or self._keeps_model
         self._there.clear(self._seen, self._code, self.job.run_id, keep)
+        (self.jobdir.path / OVER).touch()
 
     @property
     def _keeps_model(self) -> bool:
