@@ -13,7 +13,18 @@ from . import download, unpacking, workdir
 from .client import Client, Contact
 from .console import Console
 from .environment import worker_environment
-from .errors import AgentError, EventsMissing, GaveUp, ProxyTooLarge, Refused, RunOver, Stopped, TokenRefused, Unfit
+from .errors import (
+    AgentError,
+    EventsMissing,
+    GaveUp,
+    ProxyTooLarge,
+    Refused,
+    RunOver,
+    Stopped,
+    TokenRefused,
+    TooLarge,
+    Unfit,
+)
 from .jobdir import EventLog, EventTail, JobDir
 from .outbox import Outbox
 from .process import Launched, is_held, launch
@@ -199,8 +210,7 @@ class Runner:
             try:
                 self.client.predictions(self.job.run_id, tracked, size, _sha256(path, self._look))
             except Refused as refusal:
-                code_word = "proxy_too_large" if isinstance(refusal, ProxyTooLarge) else "too_large"
-                raise Unfit(refusal.message, refusal.hint, code=code_word, exit_code=UNEXPECTED)
+                raise _undelivered(refusal)
 
     def _refuse_large(self, size: int) -> None:
         limit_mb = self.job.max_predictions_mb
@@ -381,6 +391,16 @@ def _sha256(path: Path, look: Callable[[], None]) -> str:
             found.update(block)
             look()
     return found.hexdigest()
+
+
+def _undelivered(refusal: Refused) -> Unfit:
+    """Predictions that nobody takes are an error of the run: without them it is no success."""
+    message, hint = refusal.message, refusal.hint
+    if isinstance(refusal, ProxyTooLarge):
+        return Unfit(message, hint, code="proxy_too_large", exit_code=UNEXPECTED)
+    if isinstance(refusal, TooLarge):
+        return Unfit(message, hint, code="too_large", exit_code=UNEXPECTED)
+    return Unfit("The predictions were refused: " + message, hint, code="predictions_refused", exit_code=UNEXPECTED)
 
 
 def _end_of(path: Path) -> str:
