@@ -17,6 +17,7 @@ from django.core.management.base import CommandParser
 from django.db import connection
 
 from training import asking, runs
+from training.api.gateway import Gateway
 from training.config import ProjectConfig, load
 from training.errors import BadRequest, RunIsOver
 from training.management.database import open_database_of
@@ -173,7 +174,7 @@ class OwnSupervisor:
         # What it would log is told by the run's step lines.
         logging.getLogger("training.supervisor").setLevel(logging.ERROR)
         self.error: Exception | None = None
-        self._supervisor = Supervisor(lambda: load(config))
+        self._supervisor = Supervisor(lambda: load(config), gateway=Gateway)
         self._thread = threading.Thread(target=self._work, name="supervisor", daemon=True)
 
     def __enter__(self) -> OwnSupervisor:
