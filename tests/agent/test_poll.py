@@ -341,3 +341,17 @@ def test_a_run_that_comes_with_the_last_answer_is_run(machine):
     go.set()
     assert agent.wait(60) == 0
     assert machine.site.result["exit_code"] == 0
+
+
+def test_a_mistake_of_our_own_is_a_sentence_too(machine):
+    assert machine.run(POTATO_TRAINING_TOKEN="", POTATO_TRAINING_PIPE="no number") == 1
+    assert "This should not have happened" in machine.out() and "Traceback" not in machine.out()
+
+
+def test_a_run_whose_token_is_never_taken_does_not_stop_the_agent(machine):
+    machine.site.then("report", *[says(401, "unknown_token")] * 1000)
+    agent = machine.start()
+    wait_for(lambda: machine.out().count("is not ours any more") > 1, "two such runs")
+    agent.terminate()
+    assert agent.wait(60) == 0
+    assert machine.site.result is None

@@ -25,7 +25,6 @@ FINE, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 2, 3
 LOOK_S = 0.1
 LAST_ANSWER_S = 5.0  # for the answer to the last question of an agent that is to end
 GPUS_EVERY_S = 60.0  # nvidia-smi takes a second, and a driver that sleeps many
-AFTER_FAILURE_S = 5.0  # of the agent's own disk, before it asks for work again
 OLDEST_PYTHON = (3, 8)
 
 EPILOG = """\
@@ -60,6 +59,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         print(str(error.message), file=sys.stderr)
         if error.hint:
             print("  " + error.hint, file=sys.stderr)
+        return FAILED
+    except Exception as error:
+        if os.environ.get("POTATO_TRACEBACK") == "1":
+            raise
+        sentence = "This should not have happened: %s: %s (POTATO_TRACEBACK=1 shows where)"
+        print(sentence % (type(error).__name__, error), file=sys.stderr)
         return FAILED
 
 
@@ -151,7 +156,8 @@ class Agent:
             outcome = self._take(answer)
             if outcome is not None and self.once and not outcome.is_owed:
                 return _exit_code(outcome)
-            if outcome is None and not self.signals.count:
+            # A run that could not be reported may be given again at once: no faster than work is asked for.
+            if (outcome is None or not outcome.status) and not self.signals.count:
                 self._rest(answer)
         self.console.say("the agent ends")
         return FINE
