@@ -12,7 +12,11 @@ else:
         kinds=("nominal",),
         params={
             "type": "object",
-            "properties": {"gate": {"type": "string"}},
+            "properties": {
+                "gate": {"type": "string"},
+                "deaf": {"type": "boolean"},
+                "kilobytes": {"type": "integer"},
+            },
             "additionalProperties": False,
         },
     )
