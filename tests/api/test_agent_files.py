@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import os
+import socket
 import time
 from typing import Any
 
@@ -14,7 +15,7 @@ from django.test import RequestFactory
 from django.utils import timezone
 
 from tests.api.agentside import BUNDLE, Caller, Lab
-from training.api import ranges
+from training.api import bodies, ranges
 from training.intake import reports
 from training.models import Run
 
@@ -249,6 +250,18 @@ def test_a_full_disk_is_a_503_and_leaves_no_part(agent: Caller, monkeypatch: pyt
     assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
     assert parts_of(agent) == []
     assert agent.jobdir.predictions.read_bytes() == b"before\n"
+
+
+def test_a_peer_that_stalls_is_given_up(lab: Lab, agent: Caller) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        request = RequestFactory().put("/", b"", **{"gunicorn.socket": here})
+        bodies.limit_patience(request)
+        assert here.gettimeout() == bodies.STALLED_S
+        here.settimeout(0.01)
+        request._stream = here.makefile("rb")
+        with pytest.raises(reports.BadRequest, match="broke off"):
+            bodies.read(request, 10)
 
 
 def test_artifacts_for_people_come_in_ranges_too(key: Any, make_run: Any) -> None:

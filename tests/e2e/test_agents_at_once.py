@@ -11,7 +11,9 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,20 +142,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     made.stop()
 
 
-def both_at_once(served: Served, agents: tuple[str, str]) -> dict[str, dict[str, Any]]:
-    answers: dict[str, dict[str, Any]] = {}
-    start = threading.Barrier(len(agents))
+def at_once(*acts: Callable[[], Any]) -> list[Any]:
+    """What each of them returns, all begun at the same instant."""
+    start = threading.Barrier(len(acts))
 
-    def claim(agent: str) -> None:
+    def act(one: Callable[[], Any]) -> Any:
         start.wait()
-        answers[agent] = served.claim(agent)
+        return one()
 
-    threads = [threading.Thread(target=claim, args=(agent,)) for agent in agents]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(act, acts))
 
 
 def test_of_two_agents_that_claim_at_the_same_instant_one_wins_each_of_200_runs(served: Served) -> None:
@@ -161,14 +159,26 @@ def test_of_two_agents_that_claim_at_the_same_instant_one_wins_each_of_200_runs(
     wins: list[str] = []
     for _ in range(ROUNDS):
         run_id = served.next_run()
-        answers = both_at_once(served, agents)
-        won = [agent for agent in agents if answers.get(agent, {}).get("job")]
-        assert len(answers) == 2 and len(won) == 1, answers
-        assert answers[won[0]]["job"]["run_id"] == run_id
-        wins += won
+        answers = at_once(*[partial(served.claim, agent) for agent in agents])
+        given = [
+            (agent, answer["job"]["run_id"]) for agent, answer in zip(agents, answers, strict=True) if answer["job"]
+        ]
+        assert given in ([(agents[0], run_id)], [(agents[1], run_id)]), answers
+        wins.append(given[0][0])
     rows = served.place.query("SELECT id, agent, reported_events FROM training_run WHERE agent <> '' ORDER BY id")
     assert [agent for _, agent, _ in rows] == wins
     assert "Traceback" not in served.log and "locked" not in served.log
+
+
+def test_a_batch_that_comes_four_times_at_once_counts_once(served: Served) -> None:
+    address, token, folder = served.given()
+    for first in range(0, 100, 5):
+        events = [{"event": "log", "msg": f"line {n}"} for n in range(first, first + 5)]
+        body = {"v": 1, "first": first, "events": events}
+        answers = at_once(*[partial(served.ask, "POST", f"{address}/report", token, body)] * 4)
+        assert [json.loads(answer)["n_events"] for _, answer, _ in answers] == [first + 5] * 4
+    lines = (folder / "events.jsonl").read_bytes().splitlines()
+    assert [json.loads(line)["msg"] for line in lines] == [f"line {n}" for n in range(100)]
 
 
 def test_a_bundle_leaves_by_sendfile_in_any_range(served: Served) -> None:

@@ -28,11 +28,11 @@ class Compressed(APIException):
     default_detail = "A compressed body (Content-Encoding) is not read here; send it as it is"
 
 
-def limit_patience(request: HttpRequest) -> None:
-    """Have gunicorn's socket give up on a peer that stalls; it is set back before the next request."""
+def limit_patience(request: HttpRequest, seconds: float = STALLED_S) -> None:
+    """Have gunicorn's socket give up on a peer that stalls for so long; it is set back before the next request."""
     socket = request.META.get("gunicorn.socket")
     if socket is not None:
-        socket.settimeout(STALLED_S)
+        socket.settimeout(seconds)
 
 
 def length_of(request: HttpRequest) -> int:
@@ -91,6 +91,7 @@ def refuse_other_versions(version: Any) -> None:
 
 def drain(request: HttpRequest) -> None:
     """Read away what is left of a body, for a while."""
+    limit_patience(request, LINGER_S)
     deadline = time.monotonic() + LINGER_S
     try:
         while time.monotonic() < deadline and request.read(BLOCK):
