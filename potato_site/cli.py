@@ -31,6 +31,7 @@ COMMANDS = {
     "schema": Entry("print the JSON schema of model_training, for an editor", "training.config.validate:main_schema"),
     "serve": Entry("run the site and the supervisor of a project", "potato_site.serve:main"),
     "manage": Entry("run one of Django's own commands on a project's site", "potato_site.cli:manage"),
+    "training agent": Entry("ask a site for runs, and run them on this machine", "training.agent.poll:main"),
     "training check": Entry("what a backend has, and whether a run could start there", "training_check"),
     "training register": Entry("issue the token of a backend whose agents come for work", "training_register"),
     "training run": Entry("start a run and follow it to its end", "training_run"),

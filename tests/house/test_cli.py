@@ -48,8 +48,8 @@ def test_a_missing_argument_is_wrong_usage_without_a_traceback(words: list[str])
     assert "Traceback" not in done.stderr
 
 
-def test_validate_and_schema_import_no_django() -> None:
-    for words in (["validate", "--help"], ["schema"]):
+def test_validate_schema_and_agent_import_no_django() -> None:
+    for words in (["validate", "--help"], ["schema"], ["training", "agent", "--help"]):
         script = f"import sys; from potato_site import cli; cli.main({words!r}); sys.exit('django' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
@@ -130,3 +130,9 @@ def test_settings_that_cannot_be_read_are_a_sentence() -> None:
         assert done.returncode == 1
         assert done.stderr.startswith("potato cannot start: ")
         assert "Traceback" not in done.stderr
+
+
+def test_manage_py_has_the_agent_too() -> None:
+    words = ["training_agent", "--server", "http://127.0.0.1:9", "--backend", "lab", "--slurm-config", "slurm.json"]
+    done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2 and "SLURM is not built into this version" in done.stderr
