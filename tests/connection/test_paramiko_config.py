@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import pwd
 from pathlib import Path
@@ -36,7 +35,7 @@ def read(config: Path, text: str, host: str = "gpu", **fields: object) -> Settin
 
 def test_a_host_of_which_nothing_is_said_has_the_defaults(reader: str, config: Path) -> None:
     found = read(config, "")
-    assert (found.hostname, found.port, found.user) == ("gpu", 22, getpass.getuser())
+    assert (found.hostname, found.port, found.user) == ("gpu", 22, pwd.getpwuid(os.getuid()).pw_name)
     assert HOME / ".ssh" / "id_ed25519" in found.identity_files and not found.identities_only
     assert found.known_hosts[0] == HOME / ".ssh" / "known_hosts"
     assert Path("/etc/ssh/ssh_known_hosts") in found.known_hosts

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.services import sshd as service
+from tests.services.relay import Relay
 from training.backends.connection import (
     Connection,
     ConnectionFailed,
@@ -291,6 +292,28 @@ def test_a_killed_session_ends_commands_with_the_reason_and_no_code(
     with pytest.raises(OSError):
         for _ in range(1000):
             process.stdin.write(b"x" * 65536)
+
+
+def test_a_network_that_is_gone_behind_a_jump_host_is_noticed_while_sending(
+    dial: Dial, client: service.Client, account: service.Account
+) -> None:
+    with Relay(client.target(account=account).port or 0) as net:
+        client.target(account=account, port=net.port)
+        client.configure(
+            "Host inner", "  HostName 127.0.0.1", f"  Port {client.target('one-session', account).port}",
+            f"  ProxyJump {account.name}@127.0.0.1:{net.port}",
+        )  # fmt: skip
+        connection = dial(Target("inner", account.name))
+        connection.alive_every_s = 1
+        connection.connect()
+        process = framing.start(connection, "cat >/dev/null")
+        net.stall()
+        with pytest.raises(OSError):
+            while True:
+                process.stdin.write(b"x" * 65536)
+        assert until(lambda: connection.lost)
+        assert connection.lost == "the server does not answer any more"
+        connection.close()
 
 
 def test_a_lost_connection_leaves_no_thread_and_no_word_on_the_terminal(

@@ -19,7 +19,7 @@ from training.errors import TrainingError
 PREFIX = "potato-door."
 DIRECTORY = re.compile(rf"/tmp/{re.escape(PREFIX)}\w+")  # noqa: S108 - made by mktemp over there
 RELAY_TIMEOUT_S = 60.0  # an interpreter on a cold network share takes tens of seconds
-REMOVE_TIMEOUT_S = 10.0
+REMOVE_TIMEOUT_S = 5.0
 
 # Not below TMPDIR: a unix socket's path has 104 bytes on some systems. The owner is the sshd process of the connection:
 # a directory whose owner is dead, and whose socket nobody listens on, is what a killed session left. Links are no
@@ -203,7 +203,8 @@ class _RelayThread:
         self.lost = self.lost or "the relay was closed here"
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.close()
-        self._threads[0].join(REMOVE_TIMEOUT_S if self._ready else 0)
+        if self._ready and not self.connection.lost:
+            self._threads[0].join(REMOVE_TIMEOUT_S)
         self._process.close()
 
     def _carry(self) -> None:

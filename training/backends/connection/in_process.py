@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -42,8 +42,9 @@ class ParamikoConnection(Connection):
 
     def __init__(self, target: Target, config: Path | None = None) -> None:
         super().__init__(target, config)
-        self._transport: Transport | None = None
-        self._hops: list[Transport] = []
+        # The one with the socket first: those of ProxyJump, then the host's own.
+        self._transports: list[Transport] = []
+        self._transport: Transport | None = None  # the host's own, once we are in
         self._helper: subprocess.Popen[bytes] | None = None  # ProxyCommand's
         self._closed = False
 
@@ -56,7 +57,8 @@ class ParamikoConnection(Connection):
         except BaseException:
             self.close()
             raise
-        self._transport.watch(self.alive_every_s)
+        for transport in self._transports:
+            transport.watch(self.alive_every_s)
 
     def open(self, command: str) -> Process:
         transport = self._living()
@@ -80,13 +82,13 @@ class ParamikoConnection(Connection):
             return "the connection was closed here"
         if self._transport is None:
             return "there is no connection yet"
-        return _why_over(self._transport) if self._transport.ended.is_set() else ""
+        return _why_over(self._transports) if self._transport.ended.is_set() else ""
 
     def close(self) -> None:
         self._closed = True
-        for transport in (self._transport, *reversed(self._hops)):
-            if transport is not None:
-                transport.close()
+        # The socket first: what else is to be said on it would wait for a network that stalls.
+        for transport in self._transports:
+            transport.close()
         if self._helper is not None:
             self._helper.terminate()
             self._helper.wait()
@@ -116,7 +118,7 @@ class ParamikoConnection(Connection):
         login = Login(self.target, settings, command)
         transport = Transport(WatchedSocket(self._wire(settings, command, until, hops)))
         # Known from here on, so that close() ends it whatever comes.
-        self._hops.append(transport)
+        self._transports.append(transport)
         login.run(transport, until)
         return transport
 
@@ -218,7 +220,10 @@ class _Output(RawIOBase):
         if size < 0:
             return self.readall()
         self._checkClosed()
-        return self._receive(size)
+        try:
+            return self._receive(size)
+        except (OSError, EOFError, paramiko.SSHException):
+            return b""  # lost: taking some of it had to be told to the server
 
     def readall(self) -> bytes:
         return b"".join(iter(lambda: self.read(PIECE_BYTES), b""))
@@ -240,8 +245,11 @@ class _Input(RawIOBase):
 
     def write(self, data: Any) -> int:
         self._checkClosed()
-        sent = self._channel.send(bytes(memoryview(data)[:PIECE_BYTES]))
-        if not sent and data:
+        try:
+            sent = self._channel.send(bytes(memoryview(data)[:PIECE_BYTES]))
+        except (EOFError, paramiko.SSHException) as error:
+            raise BrokenPipeError(f"the connection is lost: {error}") from None
+        if not sent and len(data):
             raise BrokenPipeError("the command's input is closed")
         return int(sent)
 
@@ -255,13 +263,13 @@ class _Input(RawIOBase):
         super().close()
 
 
-def _why_over(transport: Transport) -> str:
+def _why_over(transports: Sequence[Transport]) -> str:
     """In the words of ssh, which lost_reason() knows."""
-    if transport.silent:
-        return lost_reason(b"Timeout, server not responding")
-    if transport.farewell:
-        return lost_reason(transport.farewell.encode())
-    error = transport.saved_exception
+    if any(transport.silent for transport in transports):
+        return lost_reason(b"Timeout, server there not responding")
+    if transports[-1].farewell:
+        return lost_reason(transports[-1].farewell.encode())
+    error = transports[-1].saved_exception
     if isinstance(error, OSError) and not isinstance(error, ConnectionResetError) and error.strerror:
         return lost_reason(error.strerror.encode())
     return lost_reason(b"Connection closed by remote host")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import getpass
 import glob
 import os
 import pwd
@@ -78,8 +77,18 @@ def refuse_words(target: Target) -> None:
 
 
 def _home() -> Path:
-    """Of the account, as ssh takes it: not $HOME."""
-    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    """Of the account, as ssh takes it: not $HOME, but where a container's user has no account."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path(os.environ.get("HOME", "/"))
+
+
+def _name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return os.environ.get("LOGNAME", str(os.getuid()))
 
 
 # Two ways to read it: both give lower-case options, each with all its values.
@@ -178,7 +187,7 @@ def _settings(target: Target, options: Options) -> Settings:
         return "" if value.lower() == "none" else value
 
     hostname = one("hostname") or target.host
-    user = target.user or one("user") or getpass.getuser()
+    user = target.user or one("user") or _name()
     port = target.port or int(one("port", "22"))
     expand = _Expander(target.host, hostname, port, user)
     ssh = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
@@ -236,7 +245,7 @@ class _Expander:
             "n": alias,
             "p": str(port),
             "r": user,
-            "u": getpass.getuser(),
+            "u": _name(),
         }
 
     def __call__(self, text: str) -> str:

@@ -215,7 +215,7 @@ def _pump_in(channel: paramiko.Channel, here: socket.socket) -> None:
         for data in iter(lambda: channel.recv(PIECE_BYTES), b""):
             here.sendall(data)
         here.shutdown(socket.SHUT_WR)
-    except OSError:
+    except (OSError, EOFError, paramiko.SSHException):
         pass
 
 
