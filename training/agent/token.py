@@ -26,12 +26,13 @@ def find(token_file: Optional[Path], argv: Sequence[str], warn: Callable[[str], 
 
     Does not return where the token is in the environment: the agent starts anew with the same `argv`.
     """
-    if token_file is not None:
-        return _of_file(token_file, warn)
-    if PIPE_VARIABLE in os.environ:
-        return _plain(_of_pipe(int(os.environ.pop(PIPE_VARIABLE))), VARIABLE)
     if VARIABLE in os.environ:
         _start_anew(argv)
+    piped = _of_pipe(os.environ.pop(PIPE_VARIABLE, ""))
+    if token_file is not None:
+        return _of_file(token_file, warn)
+    if piped:
+        return _plain(piped, VARIABLE)
     raise NoPlace("There is no token", "export %s=..., or --token-file FILE" % VARIABLE)
 
 
@@ -42,14 +43,20 @@ def _of_file(path: Path, warn: Callable[[str], None]) -> str:
             data = handle.read(10_000)
     except OSError as error:
         raise NoPlace("The token file %s cannot be read: %s" % (path, error.strerror))
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
+    # systemd lets the service's account in by an access list, and the mode shows that as a group's.
+    is_credential = str(path.parent) == os.environ.get("CREDENTIALS_DIRECTORY")
+    if mode & (stat.S_IROTH if is_credential else stat.S_IRGRP | stat.S_IROTH):
         warn("warning: others can read the token file %s; chmod 600 %s" % (path, path))
     return _plain(data.decode("utf-8", "replace"), str(path))
 
 
-def _of_pipe(descriptor: int) -> str:
-    with os.fdopen(descriptor, "rb") as pipe:
-        return pipe.read().decode("utf-8", "replace")
+def _of_pipe(descriptor: str) -> str:
+    """What waits in the pipe; nothing where there is none."""
+    try:
+        with os.fdopen(int(descriptor), "rb") as pipe:
+            return pipe.read().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def _plain(text: str, source: str) -> str:
