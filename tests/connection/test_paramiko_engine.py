@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -347,8 +348,12 @@ def test_a_connection_that_failed_leaves_no_thread(dial: Dial, client: service.C
 
 
 def test_a_server_that_is_no_ssh_server_is_said(dial: Dial) -> None:
+    def answer(other: socket.socket) -> None:
+        with suppress(OSError):  # we hang up in the middle of it
+            other.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n" * 200)
+
     with socket.create_server(("127.0.0.1", 0)) as other:
-        threading.Thread(target=lambda: other.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n" * 200)).start()
+        threading.Thread(target=answer, args=(other,)).start()
         with pytest.raises(ConnectionFailed, match=r"^ssh to 127\.0\.0\.1 failed: "):
             dial(Target("127.0.0.1", "x", other.getsockname()[1])).connect(3.0)
 
