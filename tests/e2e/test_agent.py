@@ -162,6 +162,9 @@ class Lab:
     def run(self, run_id: str) -> dict[str, Any]:
         return self.api("GET", f"/runs/{run_id}")  # type: ignore[no-any-return]
 
+    def until(self, run_id: str, status: str) -> None:
+        until(lambda: self.run(run_id)["status"] == status, 40, f"{run_id} to be {status}")
+
     def until_it_trains(self, run_id: str, steps: float = 3) -> dict[str, Any]:
         def trains() -> Any:
             run = self.run(run_id)
@@ -186,6 +189,7 @@ class Lab:
         for agent in self.agents:
             agent.clear()
         self.agents.clear()
+        self.wire.forget()
         for status in ("queued", "running"):
             for run in self.api("GET", f"/runs?status={status}")["results"]:
                 self.api("POST", f"/runs/{run['run_id']}/cancel")
@@ -262,8 +266,9 @@ def test_a_run_is_queued_claimed_shown_live_and_ends_with_all_that_a_local_one_h
 
 
 def test_a_trainer_of_ours_scores_there_as_it_does_here(lab: Lab) -> None:
-    lab.agent()
     there, _ = lab.ask("sklearn-text")
+    lab.agent()
+    lab.until(there, "running")
     here, _ = lab.ask("sklearn-text", "local")
     one, other = lab.finished(there), lab.finished(here)
     assert one["status"] == other["status"] == "success", one["error"]
@@ -343,6 +348,7 @@ def test_a_site_that_is_killed_at_every_bad_moment_ends_the_run_right_and_once(l
     lab.wire.when(rb"/result HTTP", lambda: lab.wire.when(rb"^HTTP/1.1 200", lab.kill_parts))  # after the last word
     gate.touch()
     run = succeeded_once(lab, run_id)
+    assert lab.wire.has_acted, "it was killed at each of these moments"
     assert run["agent"] and agent.process.poll() is None
     assert lab.site.process.poll() is None
 
@@ -356,6 +362,7 @@ def test_a_site_that_is_stopped_and_started_at_bad_moments_ends_the_run_right_an
     lab.wire.when(rb"^PUT /api/training/", lab.serve_again)
     gate.touch()
     succeeded_once(lab, run_id)
+    assert lab.wire.has_acted
 
 
 def test_an_agent_that_is_killed_and_started_again_takes_its_run_up(lab: Lab) -> None:

@@ -40,6 +40,17 @@ class Wire:
     def when(self, pattern: bytes, act: Callable[[], None]) -> None:
         self._acts.append((re.compile(pattern, re.DOTALL), act))
 
+    @property
+    def has_acted(self) -> bool:
+        """Whether everything that was to be waited for has gone by."""
+        return not self._acts
+
+    def forget(self) -> None:
+        """Begin anew: nothing has gone by, and nothing is waited for."""
+        self.sent.clear()
+        self.answered.clear()
+        self._acts.clear()
+
     def tokens(self) -> list[str]:
         """Every token that a claim's answer carried."""
         return [found.decode() for found in re.findall(rb'"token": ?"([^"]+)"', bytes(self.answered))]
