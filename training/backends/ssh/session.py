@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -202,7 +202,8 @@ class Session(threading.Thread):
             "v": 1,
             "server": f"unix:{self._door.remote_path}",
             "token": self._token,
-            "job": asdict(self.job),
+            "job": asdict(self._job),
+            "env": self.entry.env,
             "workdir": self._seen.directory,
             "python": python,
             "on_disconnect": self.entry.on_disconnect,
@@ -212,6 +213,11 @@ class Session(threading.Thread):
             "names_artifacts": not self.entry.fetch_artifacts,
             "keep": self.entry.keep_remote,
         }
+
+    @property
+    def _job(self) -> Job:
+        """The number of threads is the host's affair."""
+        return replace(self.job, num_threads=self.entry.num_threads) if self.entry.num_threads else self.job
 
     def _send(self, agent: Process, line: bytes) -> None:
         try:
