@@ -31,6 +31,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "key-and-password": ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
 }
 ACCOUNT_PREFIX = "potato-t"
+FOLDER_PREFIX = "potato-sshd-"
 # useradd of two test processes at once: one gets "cannot lock /etc/passwd".
 ACCOUNTS_LOCK = Path("/tmp/potato-test-accounts.lock")
 
@@ -72,12 +73,20 @@ def _accounts_locked() -> Iterator[None]:
         yield
 
 
-def _sweep_accounts() -> None:
-    """Remove the accounts of test processes that were killed."""
+def _of_the_dead(name: str, prefix: str) -> bool:
+    """Was it made by a test process that is no more?"""
+    pid = name.removeprefix(prefix).partition("-")[0]
+    return name.startswith(prefix) and pid.isdigit() and not psutil.pid_exists(int(pid))
+
+
+def _sweep() -> None:
+    """Remove the accounts and folders of test processes that were killed."""
     for entry in pwd.getpwall():
-        pid = entry.pw_name.removeprefix(ACCOUNT_PREFIX).partition("-")[0]
-        if entry.pw_name.startswith(ACCOUNT_PREFIX) and pid.isdigit() and not psutil.pid_exists(int(pid)):
+        if _of_the_dead(entry.pw_name, ACCOUNT_PREFIX):
             subprocess.run([program("userdel"), "-f", entry.pw_name], capture_output=True)
+    for folder in Path("/tmp").glob(f"{FOLDER_PREFIX}*"):
+        if _of_the_dead(folder.name, FOLDER_PREFIX):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
@@ -171,7 +180,7 @@ class Sshd:
         self.program = program("sshd")
         program("useradd")
         # Accounts walk through it, so it is not private; what must be is 0600 by itself.
-        self.folder = Path(tempfile.mkdtemp(prefix="potato-sshd-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-", dir="/tmp"))
         self.folder.chmod(0o755)
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
         self.host_key = keygen(self.folder / "host_ed25519")
@@ -181,7 +190,7 @@ class Sshd:
         self.daemons: dict[str, tuple[subprocess.Popen[bytes], int]] = {}
         self.accounts: dict[str, Account] = {}
         with _accounts_locked():
-            _sweep_accounts()
+            _sweep()
 
     def authorize(self, key: Path) -> None:
         """Let a key in, to every account."""
@@ -201,9 +210,9 @@ class Sshd:
             port = free_port()
             config = self.folder / f"{variant}.conf"
             config.write_text("\n".join(self._config(port, variant)) + "\n")
-            daemon = subprocess.Popen(
-                [self.program, "-D", "-f", str(config), "-E", str(log)], stdin=subprocess.DEVNULL, close_fds=True
-            )
+            # It ends with us, also where we are killed.
+            argv = [program("setpriv"), "--pdeathsig", "TERM", self.program, "-D", "-f", str(config), "-E", str(log)]
+            daemon = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
             while daemon.poll() is None:
                 if listening(port):
                     return daemon, port
