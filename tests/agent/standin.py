@@ -266,7 +266,8 @@ def shows_page(status: int, **headers: str) -> Act:
 
     def act(handler: _Handler) -> None:
         handler.body()
-        handler.send(status, b"<html><body>nginx</body></html>", Content_Type="text/html", Server="nginx", **headers)
+        handler.version_string = lambda: "nginx"  # type: ignore[method-assign]
+        handler.send(status, b"<html><body>nginx</body></html>", Content_Type="text/html", **headers)
 
     return act
 

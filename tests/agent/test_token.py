@@ -153,3 +153,19 @@ def test_a_worker_knows_nothing_of_the_token(tmp_path):
     (line,) = [event["msg"] for event in site.said("log") if event["msg"].startswith("knows ")]
     assert "PYTHONHASHSEED" in line
     assert "TOKEN" not in line and "PIPE" not in line and "KEY" not in line
+
+
+def test_an_agent_that_nobody_listens_to_works_and_ends_as_always(tmp_path, file):
+    """`potato training agent ... | head -1`."""
+    file.write_text(BACKEND_TOKEN)
+    site = Site()
+    with site.serving() as url:
+        agent = start(url, tmp_path / "work", "--token-file", str(file))
+        agent.stdout.readline()
+        agent.stdout.close()
+        wait_for(lambda: site.came("claim"), "the first claim")
+        site.job = {"run_id": "not a job"}
+        n_claims = len(site.came("claim"))
+        wait_for(lambda: len(site.came("claim")) > n_claims + 3, "more claims")
+        agent.terminate()
+        assert agent.wait() == 0

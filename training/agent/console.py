@@ -1,9 +1,11 @@
 """What an agent says to who started it: plain lines with their time, and a progress bar where somebody looks."""
 
+import os
 import shutil
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any, Optional, TextIO
 
 from .protocol import Event
@@ -81,7 +83,13 @@ class Console:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):  # nobody reads any more (`agent | head`): a run goes on all the same
-            return
+            silence(self._stream)
+
+
+def silence(stream: Any) -> None:
+    """Let a stream that nobody reads go nowhere: what is in its buffer at our exit would be an error (code 120)."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
 
 
 def _share(current: Any, total: Any) -> Optional[float]:

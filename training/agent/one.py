@@ -26,7 +26,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from . import gpus, workdir
 from .care import Care
 from .client import Client, Contact
-from .console import Console
+from .console import Console, silence
 from .environment import code_folder, worker_environment
 from .errors import AgentError, EventsMissing, GaveUp, NoPlace, RunOver, Stopped, TokenRefused, Unfit
 from .jobdir import EventLog, JobDir
@@ -246,14 +246,7 @@ class Voices:
                 stream.flush()
             except (OSError, ValueError):  # nobody reads any more, or the disk is full
                 self._streams.remove(stream)
-                if stream is sys.stdout:
-                    drop_stdout()
+                silence(stream)
 
     def flush(self) -> None:
         """Written is flushed."""
-
-
-def drop_stdout() -> None:
-    """Nobody reads standard output any more: what is in its buffer at our exit must have somewhere to go."""
-    with suppress(OSError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -3,11 +3,12 @@
 import base64
 import http.client
 import io
+import ipaddress
 import json
 import socket
 import ssl
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Union
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -39,7 +40,8 @@ class Address:
         try:
             parts = urlsplit(text)
             port = parts.port
-        except ValueError as error:
+            (parts.hostname or "").encode("idna")  # as the resolver will have it
+        except ValueError as error:  # UnicodeError is one
             raise NoPlace("%s is no address of a server: %s" % (text, error)) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise NoPlace("%s is no address of a server" % text, "It looks like https://potato.example.org")
@@ -65,7 +67,14 @@ class Address:
     @property
     def is_exposed(self) -> bool:
         """Whether a token would cross a network that others can read."""
-        return self.scheme == "http" and not (self.host in ("localhost", "::1") or self.host.startswith("127."))
+        return self.scheme == "http" and not (self.host == "localhost" or _is_loopback(self.host))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,8 @@ class Wire:
         """The whole of an answer whose head was read."""
         try:
             data = response.read(MOST_ANSWER_BYTES + 1)
+            if response.length and len(data) <= MOST_ANSWER_BYTES:  # an end before the end, which read() passes over
+                raise http.client.IncompleteRead(data, response.length)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise as_ours(error, self.address) from error
@@ -211,9 +222,11 @@ def as_ours(error: Exception, address: Address) -> Unanswered:
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return NotTheSite("%s speaks no TLS" % address.place, "Is it http:// in the place of https://?")
     if isinstance(error, socket.gaierror):
-        return Unanswered("The name %s does not resolve: %s" % (address.host, error.strerror))
+        return Unanswered("The name %s does not resolve: %s" % (_reached(address)[0], error.strerror))
     if isinstance(error, ConnectionRefusedError):
-        return Unanswered("Nobody listens on %s" % address.place)
+        return Unanswered("Nobody listens on %s" % _reached(address)[1])
+    if str(error).startswith(_TUNNEL):
+        return _no_tunnel(str(error)[len(_TUNNEL) :], address)
     if isinstance(error, socket.timeout):
         return Unanswered("%s did not answer within %d s" % (address.place, TIMEOUT_S))
     if isinstance(error, CUT):
@@ -225,6 +238,25 @@ def as_ours(error: Exception, address: Address) -> Unanswered:
     if isinstance(error, OSError) and error.strerror:
         return Unanswered("%s cannot be reached: %s" % (address.place, error.strerror))
     return Unanswered("%s cannot be reached: %s" % (address.place, error))
+
+
+_TUNNEL = "Tunnel connection failed: "  # http.client's words for a proxy's no
+
+
+def _no_tunnel(answer: str, address: Address) -> Unanswered:
+    """`answer` is a status and its words; from 500 on it passes, below somebody has to change something."""
+    sentence = "%s, gives no way: %s" % (_reached(address)[1], answer)
+    if answer.startswith("5"):
+        return Unanswered(sentence)
+    return NotTheSite(sentence, "A user and password for it stand in HTTPS_PROXY: http://USER:PASSWORD@HOST:PORT")
+
+
+def _reached(address: Address) -> Tuple[str, str]:
+    """The host that is connected to, and its place as a person is told it: the site's, or the proxy's before it."""
+    proxy = None if address.scheme == "unix" else proxy_for(address)
+    if proxy is None:
+        return address.host, address.place
+    return proxy.host, "%s:%d, the proxy for %s" % (proxy.host, proxy.port, address.place)
 
 
 def _object(data: bytes) -> Optional[Dict[str, Any]]:
