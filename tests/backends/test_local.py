@@ -186,14 +186,16 @@ def test_the_default_backend_comes_first_and_local_always_exists(copy_project: A
 def test_a_backend_that_is_not_built_yet_says_so_and_starts_nothing(copy_project: Any, tmp_path: Path) -> None:
     path = copy_project("radio-sentiment")
     entry = "\nmodel_training:\n  backends:\n    gpu: {type: ssh, host: gpu.example.org}\n    lab: {type: agent}\n"
+    entry += "    cluster: {type: slurm, host: login.example.org, remote_dir: /shared/me}\n"
     path.write_text(path.read_text(encoding="utf-8") + entry, encoding="utf-8")
     config = load(path).config
-    backend = backends.make("gpu", config)
-    assert backend.label == "gpu (ssh to gpu.example.org)"
+    backend = backends.make("cluster", config)
+    assert backend.label == "cluster (slurm at login.example.org)"
+    assert backends.make("gpu", config).label == "gpu (ssh to gpu.example.org)"
     assert backends.make("lab", config).label == "lab (agent)"
     found = backend.check()
     assert not found.ok
-    words = "Runs over ssh are not built into this version of potato_site yet"
+    words = "Runs through SLURM are not built into this version of potato_site yet"
     assert found.concerns[0].message == words
     job = JobDir(tmp_path)
     with pytest.raises(BackendRefused, match=words):
