@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 from jobfolders import TOY, wait_for
@@ -16,10 +16,12 @@ from tests.backends.layout import lay_out
 from tests.services import sshd as service
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
-from training.api.gateway import Gateway
 from training.backends.base import Backend, Execution, Report
 from training.backends.ssh import SshBackend
 from training.config.schema import SshBackend as Entry
+
+if TYPE_CHECKING:
+    from training.api.gateway import Gateway
 
 NAME = "gpu-server"
 HOST = "127.0.0.1"
@@ -91,6 +93,8 @@ class SshPlace:
         return WithGateway(NAME, self.entry)
 
     def gateway(self, job: Job) -> Gateway:
+        from training.api.gateway import Gateway
+
         self.gateways.append(Gateway(job.run_id))
         return self.gateways[-1]
 
