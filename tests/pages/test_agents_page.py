@@ -177,3 +177,15 @@ def test_a_verdict_on_the_terminal_says_where_the_model_stayed(make_run: Callabl
 
     run: Any = make_run(status="success", backend="lab", artifact_uri="file://ws7/home/me/jobs/x/artifacts")
     assert "  Model: on ws7 in /home/me/jobs/x/artifacts" in verdict(run, load(project).config)
+
+
+class TestTheAgeOfTheLastWord:
+    @pytest.mark.parametrize(
+        "backend, age_s, said",
+        [("lab", 46, "no word for 46 s"), ("lab", 3, "last word 3 s ago"), ("local", 46, "46 s ago")],
+    )
+    def test_is_a_warning_only_of_an_agent_that_is_missed(
+        self, client: Client, make_run: Any, backend: str, age_s: int, said: str
+    ) -> None:
+        run = make_run(status="running", backend=backend, heard_at=timezone.now() - timedelta(seconds=age_s))
+        assert said in page(client, f"/admin/training/runs/{run.pk}")

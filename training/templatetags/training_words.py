@@ -12,6 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from training import showing
+from training.backends import LOCAL
 from training.errors import TrainingError
 from training.models import Run
 from training.startform import Control
@@ -19,6 +20,7 @@ from training.startform import Control
 register = template.Library()
 
 MOST_CHARACTERS = 2000
+SILENT_S = 15.0  # an agent that is missed: it reports every 10 s at the very least
 NOTHING = "–"  # noqa: RUF001
 
 STATUSES = {
@@ -134,6 +136,17 @@ def seconds(value: Any) -> str:
 @register.filter
 def since(then: datetime | None, now: datetime) -> str:
     return seconds((now - then).total_seconds()) if then else NOTHING
+
+
+@register.filter
+def silent_for(run: Run, now: datetime) -> str:
+    """How long nothing was heard of a run elsewhere, whose agent reports every second; empty where that is no news.
+
+    Here a worker may have nothing to say for long, and its end is seen at once.
+    """
+    if run.backend == LOCAL or run.heard_at is None or (now - run.heard_at).total_seconds() < SILENT_S:
+        return ""
+    return since(run.heard_at, now)
 
 
 @register.filter
