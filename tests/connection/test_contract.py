@@ -466,7 +466,7 @@ def test_a_start_up_file_without_an_end_is_stopped_listening_to(
 ) -> None:
     account.write(".bashrc", "yes\n")
     connection = dial(client.target(account=account))
-    with pytest.raises(NoShell):
+    with pytest.raises(NoShell, match=r"its login shell prints more than 1 MB before any command$"):
         connection.connect(5.0)
         framing.run(connection, "true", timeout_s=5.0)
 

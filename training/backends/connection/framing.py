@@ -182,9 +182,8 @@ class _Frame:
     def _no_shell(self) -> ConnectionFailed:
         """Raises ConnectionLost or SessionRefused where it is one of them."""
         noise = bytes(self.stdout.noise) + b"\n" + bytes(self.stderr.noise)
-        if len(self.stdout.noise) >= MOST_NOISE_BYTES:
-            return NoShell.to(self.connection.target, "its start-up files print more than 1 MB before a command")
-        return no_shell(self.connection, self._ended(), noise)
+        too_much = len(self.stdout.noise) >= MOST_NOISE_BYTES
+        return no_shell(self.connection, None if too_much else self._ended(), noise)
 
     def _let_go(self, work: list[threading.Thread]) -> None:
         self.process.close()
@@ -199,6 +198,8 @@ def no_shell(connection: Connection, code: int | None, said: bytes) -> NoShell:
     """The login shell ended before it came to our command; without a code, it does not even end."""
     words = last_line(said)
     what = "does not come to a command in time" if code is None else f"ends with exit code {code} before any command"
+    if len(said) >= MOST_NOISE_BYTES:
+        what, words = "prints more than 1 MB before any command", ""
     return NoShell.to(
         connection.target,
         f"its login shell {what}{': ' if words else ''}{words}",

@@ -213,7 +213,7 @@ class OpensshConnection(Connection):
     def _failure(self, lifeline: _Lifeline, options: dict[str, list[str]], timeout_s: float) -> ConnectionFailed:
         """Why there is no READY: refused, no answer, or a login shell that does not come to it."""
         code, said, printed = lifeline.code, lifeline.said, lifeline.printed
-        if code is None and (lifeline.borrowed or self._answers(self._socket)):
+        if code is None and (printed or lifeline.borrowed or self._answers(self._socket)):
             return no_shell(self, None, printed)
         if code is None:
             return Unreachable.to(self.target, f"no answer within {timeout_s:.0f} s")
