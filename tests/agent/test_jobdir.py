@@ -77,3 +77,17 @@ def test_the_first_exit_code_stands_on_a_file_system_without_links(jobdir, monke
     jobdir.write_exit_code(-15)
     assert jobdir.read_exit_code() == 0
     assert os.listdir(str(jobdir.path)) == ["exit_code"]
+
+
+@pytest.mark.parametrize(
+    "before, lost", [(b"", 0), (b'{"event": "log"}\n', 0), (b'{"event": "log"}\n{"event": "lo', 1)]
+)
+def test_a_half_line_takes_no_other_with_it(tmp_path, before, lost):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(before)
+    log = EventLog(path)
+    log.mend()
+    log.write(Event("error", {"message": "gone"}))
+    log.close()
+    assert EventTail(path).read()[-1].fields == {"message": "gone"}
+    assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1 + lost

@@ -96,13 +96,19 @@ class EventLog:
     """Writes events, one whole line at a time, at the end of a file that others may write to as well."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(str(path), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(str(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, event: Event) -> None:
         """One write() for one line, so that two writers never mix theirs; OSError where the disk is full."""
         rest = event.to_line()
         while rest:  # a second round only where a full disk took half a line
             rest = rest[os.write(self._descriptor, rest) :]
+
+    def mend(self) -> None:
+        """End a line that its writer left half written when it was killed or its disk was full."""
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            os.write(self._descriptor, b"\n")
 
     def close(self) -> None:
         os.close(self._descriptor)

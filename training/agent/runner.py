@@ -246,6 +246,8 @@ class Runner:
 
     def _give_in(self, unfit: Unfit) -> int:
         """A run that cannot go on here: its error event, where there is something to tell; returns the exit code."""
+        if self.launched is None or not self.launched.alive:
+            self._log.mend()
         if unfit.code:
             fields = {"code": unfit.code, "message": unfit.message}
             self._log.write(Event("error", dict(fields, hint=unfit.hint) if unfit.hint else fields))
