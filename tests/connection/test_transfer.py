@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.services import sshd as service
-from training.backends.connection import Connection, Target, framing
-from training.backends.connection.transfer import CopyFailed, Left, fetch_tree, send_tree
+from training.backends.connection import Connection, framing
+from training.backends.connection.transfer import CopyFailed, Left, fetch_tree
 
 
 @pytest.fixture
@@ -183,37 +182,3 @@ def test_a_disk_that_is_full_here_is_an_error_and_leaves_nothing(
     with pytest.raises(CopyFailed, match=r"'weights.bin' cannot be written here: No space left on device$"):
         fetch_tree(connection, model, small_disk / "artifacts")
     assert list(small_disk.iterdir()) == []
-
-
-# There.
-
-
-@pytest.mark.parametrize("name", ["code", "a b/it's $HOME"])
-def test_files_arrive_over_there(connection: Connection, account: service.Account, tmp_path: Path, name: str) -> None:
-    program = tmp_path / "program"
-    program.write_bytes(b"p" * 3_000_000)
-    program.chmod(0o755)
-    to = account.home / name
-    send_tree(connection, {"a/b.txt": b"text", "program": program}, str(to))
-    assert tree(to) == {"a/b.txt": b"text", "program": b"p" * 3_000_000}
-    assert stat.S_IMODE((to / "program").stat().st_mode) == 0o755
-    send_tree(connection, {"only": b""}, str(to))
-    assert tree(to) == {"only": b""}
-    assert beside(to) == [to.name]
-
-
-def test_a_place_that_cannot_be_written_is_an_error(connection: Connection) -> None:
-    with pytest.raises(CopyFailed, match=r"^The copy to 127\.0\.0\.1 failed: "):
-        send_tree(connection, {"a": b"x" * 5_000_000}, "/proc/potato/code")
-
-
-def test_files_that_do_not_all_arrive_leave_nothing(
-    dial: Callable[[Target], Connection], client: service.Client, account: service.Account
-) -> None:
-    account.write("bin/tar", "#!/bin/sh\ncat >/dev/null\n").chmod(0o755)
-    account.write(".bashrc", 'PATH="$HOME/bin:$PATH"\n')
-    connection = dial(client.target(account=account))
-    connection.connect()
-    with pytest.raises(CopyFailed, match="files are missing"):
-        send_tree(connection, {"a": b"x"}, f"{account.home}/code")
-    assert sorted(one.name for one in account.home.iterdir()) == [".bashrc", "bin"]

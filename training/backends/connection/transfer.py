@@ -1,4 +1,4 @@
-"""Whole folders over a connection, there and back: streamed, verified, written aside and renamed."""
+"""Whole folders over a connection, from there to here: streamed, verified, written aside and renamed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import os
 import secrets
 import shlex
 import shutil
-import tarfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path, PurePosixPath
-from typing import BinaryIO, cast
+from pathlib import Path
 
 from training.agent import sending
 from training.backends.connection import Connection, ConnectionLost, Process, Progress, framing
@@ -82,26 +79,6 @@ def fetch_tree(
         told.end()
     left = tuple(Left(one.name, one.size, STAYS[one.kind].format(most=max_file_mb)) for one in entries if one.stays)
     return Fetched(sum(entry.kind != b"d" for entry in came), told.total, left)
-
-
-def send_tree(
-    connection: Connection, files: Mapping[str, Path | bytes], remote_dir: str, quiet_s: float = 180.0
-) -> None:
-    """Make the absolute directory `remote_dir` over there, with these files by their names in it and no others.
-
-    Raises CopyFailed, ConnectionLost, OSError of this machine's disk.
-    """
-    with _guarded(connection, _unpacking(remote_dir, len(files)), quiet_s, "to") as guard:
-        out = cast(BinaryIO, _Out(guard))
-        with (
-            contextlib.suppress(_Ended),  # its exit code tells
-            tarfile.open(fileobj=out, mode="w|", bufsize=CHUNK_BYTES) as tar,
-        ):
-            for name, content in files.items():
-                _add(tar, name, content)
-        with contextlib.suppress(OSError):
-            guard.process.stdin.close()
-        guard.verify()
 
 
 # Receiving.
@@ -284,68 +261,12 @@ def _source() -> str:
     return Path(sending.__file__).read_text(encoding="utf-8")
 
 
-# Sending.
-
-
-def _unpacking(remote_dir: str, n_files: int) -> str:
-    parent = str(PurePosixPath(remote_dir).parent)
-    python = "import sys, tarfile; tarfile.open(fileobj=sys.stdin.buffer, mode='r|').extractall()"
-    return f"""
-        to={shlex.quote(remote_dir)}
-        mkdir -p -- {shlex.quote(parent)} && aside=$(mktemp -d -- "$to.part-XXXXXX") || exit 1
-        trap 'rm -rf -- "$aside"' EXIT
-        trap 'exit 1' HUP TERM INT PIPE
-        (
-            cd -- "$aside" || exit 1
-            if command -v tar >/dev/null; then tar xf -; else python3 -c {shlex.quote(python)}; fi
-        ) || exit 1
-        [ "$(find "$aside" -type f -print | wc -l)" -eq {n_files} ] || {{ echo "files are missing" >&2; exit 1; }}
-        chmod 755 "$aside"
-        [ ! -e "$to" ] || mv -- "$to" "$aside.old" || exit 1
-        mv -- "$aside" "$to" || exit 1
-        rm -rf -- "$aside.old"
-    """
-
-
-def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> None:
-    member = tarfile.TarInfo(name)
-    if isinstance(content, bytes):
-        member.size, member.mode = len(content), 0o644
-        tar.addfile(member, BytesIO(content))
-        return
-    with content.open("rb") as file:
-        about = os.fstat(file.fileno())
-        member.size, member.mode = about.st_size, 0o755 if about.st_mode & 0o100 else 0o644
-        tar.addfile(member, file)
-
-
-class _Out:
-    """The process's input as tarfile wants it."""
-
-    def __init__(self, guard: _Guard) -> None:
-        self.guard = guard
-
-    def write(self, data: bytes) -> int:
-        left = memoryview(data)
-        try:
-            while left:
-                left = left[self.guard.process.stdin.write(left) or 0 :]
-                self.guard.moved()
-        except (OSError, ValueError) as error:
-            raise _Ended from error
-        return len(data)
-
-
-class _Ended(Exception):
-    """The process over there reads no more. No OSError: that would be a file here."""
-
-
-# Both.
+# Watching.
 
 
 @contextmanager
-def _guarded(connection: Connection, script: str, quiet_s: float, way: str = "from") -> Iterator[_Guard]:
-    guard = _Guard(connection, framing.start(connection, script), quiet_s, way)
+def _guarded(connection: Connection, script: str, quiet_s: float) -> Iterator[_Guard]:
+    guard = _Guard(connection, framing.start(connection, script), quiet_s)
     try:
         yield guard
     finally:
@@ -355,11 +276,10 @@ def _guarded(connection: Connection, script: str, quiet_s: float, way: str = "fr
 class _Guard:
     """Ends a copy in which nothing moves, and says why one failed."""
 
-    def __init__(self, connection: Connection, process: Process, quiet_s: float, way: str) -> None:
+    def __init__(self, connection: Connection, process: Process, quiet_s: float) -> None:
         self.connection = connection
         self.process = process
         self.quiet_s = quiet_s
-        self.way = way
         self.quiet = False
         self._moved_at = time.monotonic()
         self._over = threading.Event()
@@ -387,7 +307,7 @@ class _Guard:
         """Why the stream ended before what was announced."""
         if self.quiet:
             host = self.connection.target.host
-            return CopyFailed(f"The copy {self.way} {host} sent nothing for {self.quiet_s:.0f} s")
+            return CopyFailed(f"The copy from {host} sent nothing for {self.quiet_s:.0f} s")
         try:
             code = self.process.wait(10.0)
         except ConnectionLost as lost:
@@ -397,7 +317,7 @@ class _Guard:
         return self._exited(code) if code else self.failure("it ended before all that was announced had come")
 
     def failure(self, why: str) -> CopyFailed:
-        return CopyFailed(f"The copy {self.way} {self.connection.target.host} failed: {why}")
+        return CopyFailed(f"The copy from {self.connection.target.host} failed: {why}")
 
     def end(self) -> None:
         self._over.set()
