@@ -61,7 +61,7 @@ test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 # What meets no database ran on SQLite's turn already.
-NO_DATABASE := config project agent trainers backends
+NO_DATABASE := config project agent trainers backends connection
 
 test-postgres: $(VENV)/.installed-test
 	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(NO_DATABASE:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
