@@ -129,5 +129,6 @@ def test_the_facts_of_a_host_are_json(nvidia_smi, capsys):
     nvidia_smi("echo '0, NVIDIA A100, GPU-a, 1000, 40000, 7, 8.0'\n")
     assert gpus.main(["auto", "4000", "json", "no_such_package"]) == 0
     found = json.loads(capsys.readouterr().out)
+    assert found["has_code"] is False
     assert found["choice"]["refusal"] == "No GPU has 4000 MB free"
     assert found["gpus"][0]["free_mb"] == 1000 and found["missing"] == ["no_such_package"]

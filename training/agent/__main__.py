@@ -12,7 +12,8 @@ USAGE = """usage: python -m training.agent COMMAND ...
   launch JOBDIR                 start the worker of a job directory and keep watch over it
   worker JOBDIR                 be the worker: train, and write what is to be known into the job directory
   probe [DEVICE [PACKAGE ...]]  the facts of this host as JSON, and the device that a run would get
-  survey GPUS MB [PACKAGE ...]  the same for a server that looks at a shared host, and the GPU that a run would get
+  survey GPUS MB [PACKAGE ...] [--code FOLDER] [--patience SECONDS]
+                                the same for a server that looks at a shared host, and the GPU that a run would get
 """
 
 

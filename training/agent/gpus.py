@@ -1,17 +1,24 @@
 """The GPU that a run gets on a shared host: what nvidia-smi says, and what follows from that."""
 
+import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from .install import is_whole
 from .probe import Gpu, Torch, cores, has_kernels, memory_mb, parse_nvidia_smi, torch_facts
 from .trainers import is_importable
 
 NVIDIA_SMI_TIMEOUT_S = 10.0  # a driver that wakes up takes seconds; one that hangs takes for ever
+TORCH_TIMEOUT_S = 40.0  # for its import from a cold network share
 FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu"
 CAPABILITY = "compute_cap"  # drivers before 510 do not know this field and refuse the whole question
 DRIVER = "/proc/driver/nvidia/version"
@@ -46,35 +53,40 @@ class Choice:
     unfit: Tuple[str, ...] = field(default=())  # uuids of the cards that the torch there has no kernels for
 
 
-def survey() -> Survey:
+def survey(patience_s: Optional[float] = None) -> Survey:
     """Ask nvidia-smi; a host without the program and without the driver has no GPU, a failed answer is no such host."""
+    until = time.monotonic() + (NVIDIA_SMI_TIMEOUT_S if patience_s is None else patience_s)
     program = shutil.which("nvidia-smi")
     if program is None:
         if os.path.exists(DRIVER):
             return Survey(trouble="the NVIDIA driver is loaded, and nvidia-smi is not on PATH")
         return Survey()
-    found = _ask(program, FIELDS + "," + CAPABILITY)
-    return _ask(program, FIELDS) if CAPABILITY in found.trouble else found
+    found = _ask(program, FIELDS + "," + CAPABILITY, until)
+    return _ask(program, FIELDS, until) if CAPABILITY in found.trouble else found
 
 
-def _ask(program: str, fields: str) -> Survey:
+def _ask(program: str, fields: str, until: float) -> Survey:
     argv = [program, "--query-gpu=" + fields, "--format=csv,noheader,nounits"]
+    patience_s = max(0.1, until - time.monotonic())
     try:
-        answer = subprocess.run(
+        asked = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=NVIDIA_SMI_TIMEOUT_S,
-            check=False,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return Survey(trouble="nvidia-smi did not answer within %.0f s" % NVIDIA_SMI_TIMEOUT_S)
     except OSError as error:
         return Survey(trouble="nvidia-smi cannot be run: %s" % error.strerror)
-    text = answer.stdout.decode("utf-8", "replace")
-    if answer.returncode != 0:
-        return Survey(trouble="nvidia-smi failed with exit code %d: %s" % (answer.returncode, _first_line(text)))
+    try:
+        text = asked.communicate(timeout=patience_s)[0].decode("utf-8", "replace")
+    except subprocess.TimeoutExpired:
+        # Its end is not waited for: what hangs in the driver is not even ended by SIGKILL.
+        with suppress(OSError):
+            os.killpg(asked.pid, signal.SIGKILL)
+        return Survey(trouble="nvidia-smi did not answer within %.0f s" % patience_s)
+    if asked.returncode != 0:
+        return Survey(trouble="nvidia-smi failed with exit code %d: %s" % (asked.returncode, _first_line(text)))
     return _read(text)
 
 
@@ -182,10 +194,16 @@ def _capital(sentence: str) -> str:
 # All of it, for a server that looks at this host.
 
 
-def facts(wanted: str, min_free_mb: int, packages: Sequence[str]) -> Dict[str, Any]:
-    """What a run on this host would get; plain JSON. torch is imported (a second or more) where there is a card."""
-    found = survey()
-    torch = torch_facts() if found.cards and wanted != NONE else None
+def facts(
+    wanted: str, min_free_mb: int, packages: Sequence[str], code: str = "", patience_s: Optional[float] = None
+) -> Dict[str, Any]:
+    """What a run on this host would get; plain JSON. torch is imported (a second or more) where there is a card.
+
+    `code` is the folder where our code would be, named by its hash. `patience_s` holds for nvidia-smi and torch both.
+    """
+    until = time.monotonic() + (TORCH_TIMEOUT_S if patience_s is None else patience_s)
+    found = survey(patience_s)
+    torch = _torch_facts(until) if found.cards and wanted != NONE else None
     unfit = without_kernels(found.cards, torch)
     host = os.uname().nodename
     return {
@@ -198,11 +216,37 @@ def facts(wanted: str, min_free_mb: int, packages: Sequence[str]) -> Dict[str, A
         "torch": asdict(torch) if torch else None,
         "choice": asdict(choose(wanted, min_free_mb, found, unfit, host)),
         "missing": [name for name in packages if not is_importable(name)],
+        "has_code": is_whole(code, os.path.basename(code)),
     }
 
 
+def _torch_facts(until: float) -> Optional[Torch]:
+    """What torch says in the time that is left; in a thread, for an import cannot be called off."""
+    patience_s = max(1.0, until - time.monotonic())
+    said: List[Optional[Torch]] = [Torch("", error="its import had not ended within %.0f s" % patience_s)]
+
+    def ask() -> None:
+        said[0] = torch_facts()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return said[0]
+
+
 def main(argv: Sequence[str]) -> int:
-    """`python -m training.agent survey GPUS MIN_FREE_MB [PACKAGE ...]` prints the facts as one line of JSON."""
+    """`python -m training.agent survey` prints the facts as one line of JSON, which begins with {"host": ."""
+    parser = argparse.ArgumentParser("survey")
+    parser.add_argument("gpus")
+    parser.add_argument("min_free_mb", type=int)
+    parser.add_argument("packages", nargs="*")
+    parser.add_argument("--code", default="")
+    parser.add_argument("--patience", type=float)
+    asked = parser.parse_args(argv)
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    print(json.dumps(facts(argv[0], int(argv[1]), argv[2:])))
+    line = json.dumps(facts(asked.gpus, asked.min_free_mb, asked.packages, asked.code, asked.patience))
+    # Below what a wrapper of Python may have begun to print.
+    print("\n" + line, flush=True)
+    if threading.active_count() > 1:
+        os._exit(0)  # an end in order would wait for the import that hangs
     return 0

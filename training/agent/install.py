@@ -1,11 +1,14 @@
-"""Puts our code, or an environment of packages, below a folder of a host: written aside, verified, renamed.
+"""Puts our code, or an environment of packages, below a folder of a host: verified, and never seen half made.
 
 Sent as text (`python -c`) before anything of ours is there, so it imports nothing of ours. What no run has used for
 UNUSED_DAYS is removed. Standard library only, Python 3.8.
 """
 
+import fcntl
 import hashlib
+import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,15 +16,21 @@ import tarfile
 import tempfile
 import time
 import zlib
-from typing import IO, List, Optional, Sequence, cast
+from contextlib import contextmanager, suppress
+from typing import IO, Iterator, List, Optional, Sequence, cast
 
 UNUSED_DAYS = 30
 USED = ".used"  # in a whole folder; its time is when a run last used it
+COMPILED = "__pycache__"  # what Python makes of our code there
+LOCK = ".lock"
+# The names that are given here; whatever else lies beside them is somebody's own.
+OURS = re.compile(r"[0-9a-f]{32}|\.(part|old)-\w+")
 
 
 def install_code(target: str, wanted: str) -> None:
     """Unpack the tar.gz on standard input to `target`, whose files must have the hash `wanted`."""
-    if mark_used(target):
+    if is_whole(target, wanted):
+        mark_used(target)
         return
     aside = _aside(target)
     try:
@@ -31,9 +40,17 @@ def install_code(target: str, wanted: str) -> None:
         found = hash_of(aside)
         if found != wanted:
             sys.exit("The code that arrived has the hash %s and not %s" % (found, wanted))
-        _rename(aside, target)
+        _rename(aside, target, wanted)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def is_whole(target: str, wanted: str) -> bool:
+    """Whether the code there is all of it, and as it was sent."""
+    try:
+        return os.path.exists(os.path.join(target, USED)) and hash_of(target) == wanted
+    except OSError:
+        return False
 
 
 def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
@@ -47,10 +64,15 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str) -> None:
 
 
 def hash_of(folder: str) -> str:
-    """sha256 over name, length and bytes of every file in the order of their names; 32 hex (backends/ssh/code.py)."""
+    """sha256 over name, length and bytes of every file in the order of their names; 32 hex (backends/ssh/code.py).
+
+    The mark of use and what Python compiled are no part of it.
+    """
     names = []  # type: List[str]
-    for root, _, files in os.walk(folder):
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name != COMPILED]
         names += [os.path.relpath(os.path.join(root, name), folder).replace(os.sep, "/") for name in files]
+    names = [name for name in names if name != USED]
     digest = hashlib.sha256()
     for name in sorted(names):
         with open(os.path.join(folder, name), "rb") as file:
@@ -61,35 +83,78 @@ def hash_of(folder: str) -> str:
 
 def install_packages(target: str, packages: Sequence[str]) -> None:
     """An environment over this Python's own packages, with `packages` in it; pip's words go to standard output."""
-    if mark_used(target):
-        return
-    # A virtual environment knows its own path, so it is made in its place, and is whole when its mark is there.
+    os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
+    with _alone(os.path.dirname(target)):
+        if os.path.exists(_python_of(target)) and mark_used(target):
+            return
+        try:
+            _make_environment(target, packages)
+        except BaseException:
+            shutil.rmtree(target, ignore_errors=True)
+            raise
+
+
+@contextmanager
+def _alone(folder: str) -> Iterator[None]:
+    """One environment is made at a time: an attempt whose session was lost may still be at work."""
+    with open(os.path.join(folder, LOCK), "w") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_environment(target: str, packages: Sequence[str]) -> None:
+    """It knows its own path, so it is made in its place, and is whole when its mark is there."""
     shutil.rmtree(target, ignore_errors=True)
-    _do([sys.executable, "-m", "venv", "--system-site-packages", target], "The environment could not be made")
-    python = os.path.join(target, "bin", "python")
-    pip = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
-    _do(pip + list(packages), "pip could not install %s" % ", ".join(packages))
-    _write_mark(target)
+    venv = [sys.executable, "-m", "venv", "--system-site-packages"]
+    # The host's own pip is seen in there too; another one costs seconds, and Debian has it in a package of its own.
+    has_pip = importlib.util.find_spec("pip") is not None
+    _do([*venv, *(["--without-pip"] if has_pip else []), target], "an environment could not be made")
+    pip = [_python_of(target), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    _do([*pip, "--progress-bar", "off", *packages], "pip could not install %s" % ", ".join(packages))
+    mark_used(target, is_new=True)
+
+
+def _python_of(target: str) -> str:
+    return os.path.join(target, "bin", "python")
 
 
 def _do(argv: List[str], sentence: str) -> None:
-    code = subprocess.call(argv, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
-    if code:
-        sys.stdout.flush()
-        sys.exit("%s (exit code %d)" % (sentence, code))
+    """Run a program whose words pass through; where it fails, its last ones are in the sentence."""
+    program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        said = _pass_on(program)
+    except BaseException:
+        program.kill()  # nobody is there any more to read what it says
+        raise
+    if program.wait():
+        sys.exit("%s: %s" % (sentence, said or "exit code %d" % program.returncode))
 
 
-def mark_used(target: str) -> bool:
+def _pass_on(program: "subprocess.Popen[bytes]") -> str:
+    """The last line that says something, one that says `error` before all others."""
+    last = error = ""
+    for data in cast(IO[bytes], program.stdout):
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        line = data.decode("utf-8", "replace").strip()[:300]
+        last = line or last
+        error = line if line.lower().startswith("error") else error
+    return error or last
+
+
+def mark_used(target: str, is_new: bool = False) -> bool:
     """Whether a whole folder is there; it counts as used now."""
-    if not os.path.exists(os.path.join(target, USED)):
+    mark = os.path.join(target, USED)
+    if not is_new and not os.path.exists(mark):
         return False
-    _write_mark(target)
+    try:
+        with open(mark, "w"):
+            os.utime(mark)
+    except OSError:  # somebody else's, to which one may not write; or the disk is full
+        if is_new:
+            raise
     return True
-
-
-def _write_mark(target: str) -> None:
-    with open(os.path.join(target, USED), "w"):
-        os.utime(os.path.join(target, USED))
 
 
 def _aside(target: str) -> str:
@@ -98,24 +163,32 @@ def _aside(target: str) -> str:
     return tempfile.mkdtemp(prefix=".part-", dir=parent)
 
 
-def _rename(aside: str, target: str) -> None:
-    _write_mark(aside)
+def _rename(aside: str, target: str, wanted: str) -> None:
+    mark_used(aside, is_new=True)
     try:
         os.rename(aside, target)
     except OSError:
-        # Somebody else was first, or an attempt of an older version left a folder without a mark.
-        if not mark_used(target):
-            shutil.rmtree(target, ignore_errors=True)
-            os.rename(aside, target)
+        # Somebody else was first, or what is there was damaged.
+        if is_whole(target, wanted):
+            return
+        old = tempfile.mkdtemp(prefix=".old-", dir=os.path.dirname(target))
+        os.rename(target, os.path.join(old, "code"))
+        os.rename(aside, target)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def sweep(parent: str, keep: str, now: Optional[float] = None) -> List[str]:
-    """Remove what no run has used for UNUSED_DAYS, and what was never finished; returns the names."""
+    """Remove what no run has used for UNUSED_DAYS, and what was never finished; returns the names.
+
+    Only what has a name of ours: `remote_dir` may be a folder where people keep a folder `code` of their own.
+    """
     now = time.time() if now is None else now
     gone = []
-    for name in os.listdir(parent) if os.path.isdir(parent) else []:
+    for name in os.listdir(parent) if os.path.isdir(parent) and not os.path.islink(parent) else []:
         folder = os.path.join(parent, name)
-        if name != keep and not os.path.islink(folder) and now - _last_used(folder) > UNUSED_DAYS * 86400:
+        if name == keep or not OURS.fullmatch(name) or os.path.islink(folder):
+            continue
+        if now - _last_used(folder) > UNUSED_DAYS * 86400:
             shutil.rmtree(folder, ignore_errors=True)
             gone.append(name)
     return sorted(gone)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.agent import install
-from training.backends.connection import Connection, Process, framing
+from training.backends.connection import Connection, NoAnswer, Process, framing
 from training.backends.ssh.code import Code
 from training.errors import BackendRefused
 
@@ -27,7 +27,12 @@ CLEAR_TIMEOUT_S = 20.0
 
 MARK = "potato:"
 # Runs on any Python, however old.
-VERSION = "import sys; sys.stdout.write('\\npotato: %d.%d.%d\\n' % sys.version_info[:3])"
+VERSION = "import sys; sys.stdout.write('\\npotato: %d.%d.%d \\n' % sys.version_info[:3])"
+NOT_FOUND = 127  # as a shell has it
+# A `PATH` that the project file sets may leave out what our own scripts need.
+TOOLS = "/usr/bin:/bin"
+# /bin/sh may be a bash, which ends where one of these is set. The worker gets them all the same, from its agent.
+READ_ONLY = {"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"}
 
 
 @dataclass(frozen=True)
@@ -57,55 +62,68 @@ class Host:
 
     # Looking.
 
-    def look(self, packages: Sequence[str] = ()) -> Looked:
+    def look(
+        self, packages: Sequence[str] = (), timeout_s: float = LOOK_TIMEOUT_S, patience_s: float | None = None
+    ) -> Looked:
         """The interpreter, the GPU that a run would get, and which packages are missing; changes nothing there.
 
-        Raises BackendRefused where no run can start: no such Python, or one that is too old.
+        `patience_s` is for nvidia-smi and torch. Raises BackendRefused where no run can start: no such Python, or one
+        that is too old; NoAnswer.
         """
-        answer = self._run(self._look_script(packages), self.code.importable, LOOK_TIMEOUT_S)
+        try:
+            answer = self._run(self._look_script(packages, patience_s), self.code.importable, timeout_s)
+        except NoAnswer:
+            sentence = f"{self.entry.python} on {self.place} had not answered within {timeout_s:.0f} s"
+            raise NoAnswer(sentence, f"Time it by hand: ssh {self.place} {self.entry.python} --version") from None
         words = dict(line.split(" ", 1) for line in _marked(answer.stdout))
         if "python" not in words:
-            raise self._no_python(answer.stdout + answer.stderr)
+            raise self._no_python(answer)
         version, _, python = words["python"].partition(" ")
-        if "facts" not in words:
+        if not words.get("facts"):
             self._refuse_old(version)
             raise self._failed("Python could not look around", answer)
-        return Looked(python, words["directory"], "code" in words, json.loads(words["facts"]))
+        facts = json.loads(words["facts"])
+        return Looked(python, words["directory"], facts["has_code"], facts)
 
-    def _look_script(self, packages: Sequence[str]) -> str:
+    def _look_script(self, packages: Sequence[str], patience_s: float | None) -> str:
         wanted = [self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages]
+        wanted += [] if patience_s is None else ["--patience", f"{patience_s:.1f}"]
         return "\n".join(
             [
                 *self._beginning(),
-                f"python={framing.shell_path(self.entry.python)}",
-                f'directory={framing.shell_path(self.entry.remote_dir)}; echo "{MARK}directory $directory"',
-                f'[ -f "$directory/code/{self.code.hash}/{install.USED}" ] && echo "{MARK}code there"',
+                f"wanted={framing.shell_path(self.entry.python)}",
+                f"directory={framing.shell_path(self.entry.remote_dir)}",
+                'case "$directory" in /*) ;; *) directory=$PWD/$directory ;; esac',
+                f"printf '%s\\n' \"{MARK}directory $directory\"",
                 # Not sys.executable: a wrapper that sets the scene for the real one is to be called as it is.
-                'python=$(command -v "$python") || exit 127',
+                f'python=$(command -v "$wanted" 2>/dev/null) || exit {NOT_FOUND}',
+                f'case "$python" in /*) ;; */*) python=$PWD/$python ;; *) exit {NOT_FOUND} ;; esac',
                 f'said=$("$python" -c {shlex.quote(VERSION)} 2>&1)',
-                f'case "$said" in *"{MARK} "*) said=${{said##*"{MARK} "}} ;; *) printf "%s" "$said"; exit 1 ;; esac',
+                f'case "$said" in *"{MARK} "*) ;; *) printf "%s\\n" "$said" >&2; exit 1 ;; esac',
+                f'said=${{said##*"{MARK} "}}; said=${{said%%[!0-9.]*}}',
                 f'printf "%s\\n" "{MARK}python $said $python"',
                 f'case "$said" in {_old_versions()}) exit 2 ;; esac',
                 'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
                 'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',
                 'cat >"$aside/code.zip" || exit 3',
-                f'PYTHONPATH="$aside/code.zip" "$python" -m training.agent survey {shlex.join(wanted)} >"$aside/facts"'
-                f' && echo "{MARK}facts $(tail -n 1 "$aside/facts")"',
+                f'PYTHONPATH="$aside/code.zip" "$python" -m training.agent survey {shlex.join(wanted)}'
+                f' --code "$directory/code/{self.code.hash}" >"$aside/facts" || exit',
+                f'printf "%s\\n" "{MARK}facts $(sed -n \'/^{{"host": /p\' "$aside/facts" | tail -n 1)"',
             ]
         )
 
-    def _no_python(self, said: bytes) -> BackendRefused:
+    def _no_python(self, answer: framing.Answer) -> BackendRefused:
         """Nothing of that name; or something that is no Python, whose own words are shown."""
-        line = _first_line(said)
-        if not line:
+        if answer.exit_code == NOT_FOUND:
             return BackendRefused(
                 f"{self.entry.python} was not found on {self.place}",
                 hint="Set python of this backend to an interpreter that is there",
                 code="no_python",
             )
+        line = _first_line(answer.stderr) or "it says nothing"
         return BackendRefused(
             f"{self.entry.python} on {self.place} does not answer as Python does: {line}",
-            hint="Set python of this backend to an interpreter that prints nothing of its own",
+            hint=f"This must say a version: ssh {self.place} {self.entry.python} --version",
             code="no_python",
         )
 
@@ -126,7 +144,7 @@ class Host:
         if not looked.has_code:
             self._install(looked.python, ["code", target, self.code.hash], self.code.archive, INSTALL_TIMEOUT_S)
         else:
-            self._run(f"touch -c -- {shlex.quote(posixpath.join(target, install.USED))}", timeout_s=INSTALL_TIMEOUT_S)
+            self._run(f"touch -c -- {shlex.quote(posixpath.join(target, install.USED))}")
         return target
 
     def make_environment(self, looked: Looked) -> str:
@@ -143,7 +161,7 @@ class Host:
         script = "\n".join([*self._beginning(), shlex.join([python, "-c", program, *words])])
         answer = self._run(script, data, timeout_s)
         if answer.exit_code:
-            raise self._failed(f"The {words[0]} for the run could not be installed", answer)
+            raise self._failed(f"The {words[0]} of the run could not be installed", answer)
 
     # The agent.
 
@@ -174,14 +192,18 @@ class Host:
     # Scripts.
 
     def _beginning(self) -> list[str]:
-        return _exports(self.entry.env)
+        env = {name: value for name, value in self.entry.env.items() if name not in READ_ONLY}
+        if "PATH" in env:
+            env["PATH"] += f":{TOOLS}"
+        return _exports(env)
 
     def _run(self, script: str, stdin: bytes = b"", timeout_s: float = 30.0) -> framing.Answer:
         return framing.run(self.connection, script, stdin=stdin, timeout_s=timeout_s)
 
     def _failed(self, sentence: str, answer: framing.Answer) -> BackendRefused:
         said = _last_line(answer.stderr) or _last_line(answer.stdout) or f"exit code {answer.exit_code}"
-        return BackendRefused(f"{sentence} on {self.place}: {said}", code="host_failed")
+        hint = f"See the room and the rights on {self.place}: its /tmp, and {self.entry.remote_dir} (remote_dir)"
+        return BackendRefused(f"{sentence} on {self.place}: {said}", hint, code="host_failed")
 
 
 def _exports(variables: Mapping[str, str]) -> list[str]:
