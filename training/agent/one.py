@@ -4,10 +4,11 @@ The first line of standard input is a JSON object:
 
     {"v": 1, "server": "unix:/...", "token": "...", "job": {...}, "workdir": "/...", "python": "/...",
      "on_disconnect": "keep" or "cancel", "gpus": "auto", "min_free_gpu_mb": 2000, "unfit": [],
-     "names_artifacts": false, "keep": false, "report_every_s": 1.0}
+     "env": {}, "names_artifacts": false, "keep": false, "report_every_s": 1.0}
 
-All but server, token, job and workdir may be left out. Without `gpus` no GPU is chosen; see gpus.py. The end of
-standard input is the end of the session that started this agent.
+All but server, token, job and workdir may be left out. Without `gpus` no GPU is chosen; see gpus.py. `env` is the
+worker's, names of any kind, over what the agent itself was given; PYTHONPATH comes behind our own. The end of standard
+input is the end of the session that started this agent.
 
 Another `run` of the same run takes over: it kills this agent, and finds its worker alive.
 """
@@ -200,7 +201,10 @@ class GpuOf:
         self._jobdir = jobdir
 
     def __call__(self, inherited: Mapping[str, str], code: Path) -> Dict[str, str]:
-        return dict(worker_environment(inherited, code), **self._of_gpu())
+        ours = worker_environment(inherited, code)
+        wanted = {str(name): str(value) for name, value in (self._order.get("env") or {}).items()}
+        path = os.pathsep.join(filter(None, [ours["PYTHONPATH"], wanted.get("PYTHONPATH", "")]))
+        return dict(ours, **dict(wanted, PYTHONPATH=path, **self._of_gpu()))
 
     def _of_gpu(self) -> Dict[str, str]:
         """Raises Unfit where the run must not start."""
