@@ -343,9 +343,13 @@ def test_a_run_that_comes_with_the_last_answer_is_run(machine):
     assert machine.site.result["exit_code"] == 0
 
 
-def test_a_mistake_of_our_own_is_a_sentence_too(machine):
-    assert machine.run(POTATO_TRAINING_TOKEN="", POTATO_TRAINING_PIPE="no number") == 1
-    assert "This should not have happened" in machine.out() and "Traceback" not in machine.out()
+def test_a_mistake_of_our_own_is_a_sentence_too(tmp_path):
+    script = "import sys; from training.agent import poll, token; token.find = lambda *words: 1 / 0\n"
+    script += "sys.exit(poll.main(['--server', 'http://127.0.0.1:9', '--backend', 'lab']))"
+    argv = [sys.executable, "-c", script]
+    done = subprocess.run(argv, cwd=str(CODE), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert done.returncode == 1
+    assert b"This should not have happened: ZeroDivisionError" in done.stdout and b"Traceback" not in done.stdout
 
 
 def test_a_run_whose_token_is_never_taken_does_not_stop_the_agent(machine):
