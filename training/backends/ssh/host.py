@@ -96,7 +96,7 @@ class Host:
                 'case "$directory" in /*) ;; *) directory=$PWD/$directory ;; esac',
                 f"printf '%s\\n' \"{MARK}directory $directory\"",
                 # Not sys.executable: a wrapper that sets the scene for the real one is to be called as it is.
-                f'python=$(command -v "$wanted" 2>/dev/null) || exit {NOT_FOUND}',
+                f'python=$(command -v "$wanted" 2>/dev/null) && [ ! -d "$python" ] || exit {NOT_FOUND}',
                 f'case "$python" in /*) ;; */*) python=$PWD/$python ;; *) exit {NOT_FOUND} ;; esac',
                 f'said=$("$python" -c {shlex.quote(VERSION)} 2>&1)',
                 f'case "$said" in *"{MARK} "*) ;; *) printf "%s\\n" "$said" >&2; exit 1 ;; esac',
@@ -106,7 +106,7 @@ class Host:
                 'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
                 'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',
                 'cat >"$aside/code.zip" || exit 3',
-                f'PYTHONPATH="$aside/code.zip" "$python" -m training.agent survey {shlex.join(wanted)}'
+                f'PYTHONPATH="$aside/code.zip"{self._modules()} "$python" -m training.agent survey {shlex.join(wanted)}'
                 f' --code "$directory/code/{self.code.hash}" >"$aside/facts" || exit',
                 f'printf "%s\\n" "{MARK}facts $(sed -n \'/^{{"host": /p\' "$aside/facts" | tail -n 1)"',
             ]
@@ -196,6 +196,11 @@ class Host:
         if "PATH" in env:
             env["PATH"] += f":{TOOLS}"
         return _exports(env)
+
+    def _modules(self) -> str:
+        """What the project file adds to the path of the worker's modules, as shell text behind a path of ours."""
+        added = self.entry.env.get("PYTHONPATH", "")
+        return shlex.quote(f":{added}") if added else ""
 
     def _run(self, script: str, stdin: bytes = b"", timeout_s: float = 30.0) -> framing.Answer:
         return framing.run(self.connection, script, stdin=stdin, timeout_s=timeout_s)

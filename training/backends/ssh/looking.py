@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,19 +20,30 @@ from training.errors import TrainingError
 if TYPE_CHECKING:
     from training.config.schema import SshBackend as Entry
 
+# A person waits for a check. A run is more patient: see host.py, gpus.py.
+CHECK_S = 9.5
+CONNECT_S = 8.0
+PYTHON_S = 1.0  # of a look, for the interpreter alone
 NOBODY = Path("/nonexistent/potato.sock")  # nothing comes through a forward that is only tried
 
 
 def look(name: str, label: str, entry: Entry) -> Report:
     """What a run would get there; what goes wrong in looking is a concern that would stop a run."""
+    until = time.monotonic() + CHECK_S
     try:
-        with make(target_of(entry), entry.ssh_client) as connection:
-            packages = sorted({package for trainer in TRAINERS.values() for package in trainer.packages})
-            looked = Host(connection, entry).look(packages)
-            concerns = [*_refusal(looked), *_forwards(connection), *_torch(looked.facts)]
+        with closing(make(target_of(entry), entry.ssh_client)) as connection:
+            connection.connect(CONNECT_S)
+            forwards = _Forwards(connection)
+            looked = _looked(Host(connection, entry), until - time.monotonic())
+            concerns = [*_refusal(looked), *forwards.concerns(until - time.monotonic()), *_torch(looked.facts)]
     except TrainingError as error:
         return Report(name, label, f"ssh to {entry.host}", concerns=[Concern(error.message, error.hint, error.code)])
-    return Report(name, label, _headline(entry, looked), _facts(looked), concerns, looked.facts)
+    return Report(name, label, _headline(entry, looked), _facts(entry, looked), concerns, looked.facts)
+
+
+def _looked(host: Host, left_s: float) -> Looked:
+    packages = sorted({package for trainer in TRAINERS.values() for package in trainer.packages})
+    return host.look(packages, left_s, patience_s=max(1.0, left_s - PYTHON_S))
 
 
 def target_of(entry: Entry) -> Target:
@@ -42,7 +56,7 @@ def _headline(entry: Entry, looked: Looked) -> str:
     return f"ssh to {entry.host}, " + (sentence if sentence else f"a run gets {looked.facts['choice']['title']}")
 
 
-def _facts(looked: Looked) -> list[tuple[str, str]]:
+def _facts(entry: Entry, looked: Looked) -> list[tuple[str, str]]:
     facts = looked.facts
     chosen = {card["uuid"] for card in facts["choice"]["cards"]}
     lines = [("Host", facts["host"]), ("Python", f"{facts['python']} ({looked.python})")]
@@ -50,6 +64,8 @@ def _facts(looked: Looked) -> list[tuple[str, str]]:
     if not facts["gpus"]:
         lines.append(("GPUs", "none"))
     lines.append(("Folder", looked.directory))
+    if entry.packages:
+        lines.append(("Packages", f"{', '.join(entry.packages)}: in an environment that the first run makes"))
     return lines + [_trainer(name, facts["missing"]) for name in TRAINERS]
 
 
@@ -68,24 +84,45 @@ def _trainer(name: str, missing: list[str]) -> tuple[str, str]:
 
 def _refusal(looked: Looked) -> list[Concern]:
     sentence, code, hint = looked.refusal
-    warnings = [Concern(text, stops=False) for text in looked.facts["choice"]["warnings"]]
+    warnings = [Concern(text, PIN, stops=False) for text in looked.facts["choice"]["warnings"]]
     return [Concern(sentence, hint, code)] if sentence else warnings
 
 
-def _forwards(connection: Connection) -> list[Concern]:
-    """No forward is no obstacle: the agent then speaks through the session's own streams."""
-    try:
-        forward(connection, NOBODY).close()
-    except ForwardRefused as refused:
-        return [Concern(refused.message, refused.hint, refused.code, stops=False)]
-    return []
+PIN = 'A run may find it full; gpus: "N" names another card'
+
+
+class _Forwards:
+    """A forward is tried while the host is looked at."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._found: list[Concern] = []
+        self._thread = threading.Thread(target=self._try, name="forward", daemon=True)
+        self._thread.start()
+
+    def concerns(self, left_s: float) -> list[Concern]:
+        self._thread.join(max(0.0, left_s))
+        if self._thread.is_alive():
+            return [Concern("There was no time left to try a forward", "Check again", stops=False)]
+        return self._found
+
+    def _try(self) -> None:
+        """No forward is no obstacle: the agent then speaks through the session's own streams."""
+        try:
+            forward(self._connection, NOBODY).close()
+        except TrainingError as error:
+            stops = not isinstance(error, ForwardRefused)
+            self._found = [Concern(error.message, error.hint or IN_TMP, error.code, stops)]
+
+
+IN_TMP = "A run needs a directory of its own in /tmp there, for a socket"
 
 
 def _torch(facts: Mapping[str, Any]) -> list[Concern]:
     torch = facts["torch"]
     if torch and torch["error"]:
         sentence = f"torch on {facts['host']} does not load: {torch['error']}"
-        return [Concern(sentence, "Its CUDA libraries and its build may be of different versions", stops=False)]
+        return [Concern(sentence, "See by hand what import torch says there", "torch_without_cuda", stops=False)]
     if facts["gpus"] and torch and not torch["cuda_devices"]:
         sentence = f"torch {torch['version']} cannot use the GPUs of {facts['host']}"
         return [Concern(sentence, "Install a torch that is built for CUDA there", "torch_without_cuda", False)]

@@ -1,0 +1,115 @@
+"""An account over there whose programs are what a test wants them to be: an interpreter, nvidia-smi, torch."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.services import sshd as service
+from training.agent.install import USED
+from training.backends.base import Report
+from training.backends.connection import make
+from training.backends.ssh.host import Host
+from training.backends.ssh.looking import look, target_of
+from training.config.schema import SshBackend as Entry
+
+NAME, HOST = "gpu-server", "127.0.0.1"
+LABEL = f"{NAME} (ssh to {HOST})"
+PYTHON = "/usr/bin/python3"
+
+# Two cards, the first one full, in the order of nvidia-smi; their CUDA order is the reverse.
+TWO_CARDS = """
+0, NVIDIA A100-SXM4-40GB, GPU-aaaa, 900, 40960, 0, 8.0
+1, NVIDIA H100 80GB HBM3, GPU-bbbb, 70000, 81559, 99, 9.0
+"""
+
+TORCH = """
+__version__ = "2.6.0"
+class version: cuda = "12.4"
+class backends: pass
+class cuda:
+    is_available = staticmethod(lambda: {count} > 0)
+    device_count = staticmethod(lambda: {count})
+    get_device_capability = staticmethod(lambda index: (8, 0))
+    get_arch_list = staticmethod(lambda: {arches})
+"""
+
+
+class There:
+    """`entry(...)` is the backend of the project file; what is written here belongs to the account over there."""
+
+    def __init__(self, server: service.Sshd, folder: Path, engine: str = "openssh", shell: str = "/bin/bash") -> None:
+        self.client = service.Client(server, folder / "client")
+        self.account = server.account(shell)
+        self.account.clean()
+        self.engine = engine
+        self.target = self.client.target(account=self.account)
+        self.open = ExitStack()
+
+    @property
+    def home(self) -> Path:
+        return self.account.home
+
+    def entry(self, **keys: Any) -> Entry:
+        target = self.target
+        own = {"host": HOST, "user": target.user, "port": target.port, "python": PYTHON, "remote_dir": "~/potato"}
+        # By way of the validator, as from a project file.
+        return Entry.model_validate({"type": "ssh", "ssh_client": self.engine, **own, **keys})
+
+    def host(self, **keys: Any) -> Host:
+        entry = self.entry(**keys)
+        connection = self.open.enter_context(make(target_of(entry), entry.ssh_client))
+        return Host(connection, entry)
+
+    def check(self, **keys: Any) -> Report:
+        return look(NAME, LABEL, self.entry(**keys))
+
+    # Programs.
+
+    def program(self, name: str, script: str) -> str:
+        """A shell script in the account's bin; returns its path."""
+        path = self.account.write(f"bin/{name}", f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    @property
+    def path(self) -> dict[str, str]:
+        """A backend's env with these programs on it, and nothing else."""
+        return {"PATH": str(self.home / "bin")}
+
+    def nvidia_smi(self, cards: str = TWO_CARDS, before: str = "") -> dict[str, str]:
+        """A stand-in that answers with these lines; returns the env that finds it."""
+        self.program("nvidia-smi", f'{before}\ncat "$0.cards"')
+        self.account.write("bin/nvidia-smi.cards", cards.strip() + "\n" if cards else "")
+        return self.path
+
+    def torch(self, *arches: str, count: int = 2, text: str = "") -> str:
+        """An interpreter with a stand-in torch that is built for these."""
+        self.account.write("lib/torch/__init__.py", text or TORCH.format(count=count, arches=list(arches)))
+        return self.program("python-with-torch", f'PYTHONPATH="{self.home}/lib:$PYTHONPATH" exec {PYTHON} "$@"')
+
+    # What is there.
+
+    def wholes(self, kind: str, folder: str = "potato") -> list[str]:
+        """The folders of `code` or `env` that are whole."""
+        return sorted(mark.parent.name for mark in (self.home / folder / kind).glob(f"*/{USED}"))
+
+    def everything(self, folder: str = "potato") -> list[str]:
+        """What lies below, two deep."""
+        root = self.home / folder
+        return sorted(str(path.relative_to(root)) for path in [*root.glob("*"), *root.glob("*/*")])
+
+    def running(self, word: str) -> list[str]:
+        """The command lines of the account's processes that hold this word."""
+        found = []
+        for process in self.account.processes():
+            with suppress(psutil.Error):  # it has ended meanwhile
+                found.append(" ".join(process.cmdline()))
+        return [line for line in found if word in line]
+
+    def close(self) -> None:
+        self.open.close()
+        self.account.kill()
