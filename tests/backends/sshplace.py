@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 from jobfolders import TOY, wait_for
 from psutil import STATUS_ZOMBIE as ZOMBIE
+from psutil import NoSuchProcess, Process
 
 from tests.backends.agentplace import PROJECT
 from tests.backends.layout import lay_out
@@ -123,7 +124,7 @@ class SshPlace:
     def is_free(self, jobdir: JobDir) -> bool:
         """Seen with other eyes than the backend's: nothing of the account runs, and no folder of a job is there."""
         jobs = self.account.home / "a folder" / "of potato" / "jobs"
-        running = [one for one in self.account.processes() if one.name() != "sshd" and one.status() != ZOMBIE]
+        running = [one for one in self.account.processes() if _counts(one)]
         return not running and not (jobs.is_dir() and any(jobs.iterdir()))
 
     def clear(self) -> None:
@@ -133,6 +134,13 @@ class SshPlace:
         for gateway in self.gateways:
             gateway.close()
         self.account.kill()
+
+
+def _counts(process: Process) -> bool:
+    try:
+        return process.name() != "sshd" and process.status() != ZOMBIE
+    except NoSuchProcess:
+        return False
 
 
 class ParamikoPlace(SshPlace):
