@@ -11,7 +11,7 @@ import psutil
 from tests.services import sshd as service
 from training.agent.install import USED
 from training.backends.base import Report
-from training.backends.connection import make
+from training.backends.connection import Connection, make
 from training.backends.ssh.host import Host
 from training.backends.ssh.looking import look, target_of
 from training.config.schema import SshBackend as Entry
@@ -48,6 +48,7 @@ class There:
         self.engine = engine
         self.target = self.client.target(account=self.account)
         self.open = ExitStack()
+        self.connection: Connection | None = None
 
     @property
     def home(self) -> Path:
@@ -60,9 +61,17 @@ class There:
         return Entry.model_validate({"type": "ssh", "ssh_client": self.engine, **own, **keys})
 
     def host(self, **keys: Any) -> Host:
-        entry = self.entry(**keys)
-        connection = self.open.enter_context(make(target_of(entry), entry.ssh_client))
-        return Host(connection, entry)
+        """By a connection that all hosts of a test share; see another()."""
+        self.connection = self.connection or self.connect()
+        return Host(self.connection, self.entry(**keys))
+
+    def another(self, **keys: Any) -> Host:
+        """Reached by somebody else."""
+        return Host(self.connect(), self.entry(**keys))
+
+    def connect(self) -> Connection:
+        entry = self.entry()
+        return self.open.enter_context(make(target_of(entry), entry.ssh_client))
 
     def check(self, **keys: Any) -> Report:
         return look(NAME, LABEL, self.entry(**keys))

@@ -31,9 +31,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _is_job(path: str) -> bool:
-    """An absolute path below a folder `jobs`, without a way out of it, and no link to somewhere else."""
+    """An absolute path of something in a folder `jobs`, and no link to somewhere else."""
     parts = Path(path).parts
-    is_below = path.startswith("/") and ".." not in parts and len(parts) > 2 and parts[-2] == "jobs"
+    is_below = path.startswith("/") and len(parts) > 2 and parts[-2] == "jobs" and parts[-1] != ".."
     return is_below and not os.path.islink(path)
 
 
