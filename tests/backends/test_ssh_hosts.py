@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,24 +12,12 @@ from typing import Any
 import pytest
 from hostlab import HOST, PYTHON, There
 
-from tests.services import sshd as service
 from training.agent import install
 from training.backends.connection import NoAnswer, NoShell, make
 from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import target_of
 from training.errors import BackendRefused, TrainingError
-
-
-@pytest.fixture
-def there(
-    host_of_backends: service.Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> Iterator[There]:
-    there = There(host_of_backends, tmp_path, **getattr(request, "param", {}))
-    monkeypatch.setenv("POTATO_SSH_CONFIG", str(there.client.config))
-    yield there
-    there.close()
-
 
 engines = pytest.mark.parametrize("there", [{"engine": "openssh"}, {"engine": "paramiko"}], indirect=True)
 
@@ -295,7 +282,7 @@ def test_a_tmpdir_that_is_long_or_gone_is_no_obstacle(there: There, tmpdir: str,
 # remote_dir.
 
 
-STRANGE = ("a b", "it's \"so\"", "$HOME", "$(touch pwned)", "`touch pwned`", "-x", r"back\nslash\c", "~x", "ü ñ", "*")
+STRANGE = ("a b", 'it\'s "so"', "$HOME", "$(touch pwned)", "`touch pwned`", "-x", r"back\nslash\c", "~x", "ü ñ", "*")
 
 
 def test_a_folder_is_taken_by_its_letters(there: There) -> None:

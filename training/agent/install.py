@@ -9,11 +9,14 @@ import hashlib
 import importlib.util
 import os
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 import zlib
 from contextlib import contextmanager, suppress
@@ -121,22 +124,31 @@ def _python_of(target: str) -> str:
 
 def _do(argv: List[str], sentence: str) -> None:
     """Run a program whose words pass through; where it fails, its last ones are in the sentence."""
-    program = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    try:
-        said = _pass_on(program)
-    except BaseException:
-        program.kill()  # nobody is there any more to read what it says
-        raise
+    program = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    threading.Thread(target=_end_with_session, args=[program.pid], daemon=True).start()
+    said = _pass_on(program)
     if program.wait():
         sys.exit("%s: %s" % (sentence, said or "exit code %d" % program.returncode))
+
+
+def _end_with_session(pid: int) -> None:
+    """When nobody can read our standard output any more, the session that sent us is over, and so is its errand."""
+    watch = select.poll()
+    watch.register(1, 0)
+    watch.poll()
+    with suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _pass_on(program: "subprocess.Popen[bytes]") -> str:
     """The last line that says something, one that says `error` before all others."""
     last = error = ""
     for data in cast(IO[bytes], program.stdout):
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        with suppress(OSError):  # see _end_with_session
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
         line = data.decode("utf-8", "replace").strip()[:300]
         last = line or last
         error = line if line.lower().startswith("error") else error

@@ -1,0 +1,136 @@
+"""The `packages` of an ssh backend: an environment that is made once, whole or not there; against a real sshd."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostlab import HOST, PYTHON, There
+from jobfolders import wait_for
+
+from training.agent import install
+from training.backends.connection import framing
+from training.backends.ssh.host import Host
+from training.errors import BackendRefused, TrainingError
+
+
+def offer(there: There, name: str = "tiny", text: str = "SIZE = 3") -> dict[str, str]:
+    """An index over there that has one wheel; returns the env by which pip finds it and nothing else."""
+    wheel = there.account.write(f"wheels/{name}-1.0-py3-none-any.whl", "")
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr(f"{name}.py", text)
+        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        packed.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+
+
+def imported(host: Host, python: str, module: str) -> int:
+    return framing.run(host.connection, f"'{python}' -c 'import {module}'").exit_code
+
+
+def environments(there: There, folder: str = "potato") -> list[str]:
+    return sorted(path.name for path in (there.home / folder / "env").iterdir() if path.name != install.LOCK)
+
+
+def test_the_environment_is_made_once_over_the_hosts_own_packages(there: There) -> None:
+    host = there.host(remote_dir="~/a b", packages=["tiny>=0.5"], env=offer(there))
+    looked = host.look()
+    python = host.make_environment(looked)
+    assert python.startswith(f"{there.home}/a b/env/") and python.endswith("/bin/python")
+    assert imported(host, python, "tiny") == 0 and imported(host, PYTHON, "tiny") != 0
+    shutil.rmtree(there.home / "wheels")  # pip would fail now
+    mark = there.home / "a b" / "env" / environments(there, "a b")[0] / install.USED
+    os.utime(mark, (1, 1))
+    assert host.make_environment(looked) == python
+    assert time.time() - mark.stat().st_mtime < 100
+
+
+def test_without_packages_nothing_is_made(there: There) -> None:
+    host = there.host()
+    assert host.make_environment(host.look()) == PYTHON
+    assert not (there.home / "potato").exists()
+
+
+def test_other_packages_are_another_environment(there: There) -> None:
+    env = offer(there) | offer(there, "other")
+    pythons = set()
+    for packages in (["tiny"], ["tiny", "other"], ["other", "tiny"]):
+        host = there.host(packages=packages, env=env)
+        pythons.add(host.make_environment(host.look()))
+    assert len(pythons) == len(environments(there)) == 2
+
+
+def test_pips_last_line_is_in_the_sentence_and_nothing_half_made_stays(there: There) -> None:
+    host = there.host(packages=["tiny", "no-such-thing"], env=offer(there))
+    with pytest.raises(BackendRefused) as caught:
+        host.make_environment(host.look())
+    assert caught.value.message == (
+        f"The packages of the run could not be installed on {HOST}: pip could not install tiny, no-such-thing: "
+        "ERROR: No matching distribution found for no-such-thing"
+    )
+    assert caught.value.hint and environments(there) == []
+    offer(there, "no_such_thing")
+    assert imported(host, host.make_environment(host.look()), "no_such_thing") == 0
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(there: There) -> None:
+    host = there.host(packages=["tiny"], env=offer(there))
+    python = Path(host.make_environment(host.look()))
+    python.unlink()
+    assert host.make_environment(host.look()) == str(python)
+    assert imported(host, str(python), "tiny") == 0
+
+
+@pytest.fixture
+def silent_index() -> Iterator[dict[str, str]]:
+    """An index that takes a question and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(50)
+        yield {"PIP_INDEX_URL": f"http://127.0.0.1:{listener.getsockname()[1]}/simple"}
+
+
+def test_an_installation_ends_with_its_session_and_the_next_one_makes_it_whole(
+    there: There, silent_index: dict[str, str]
+) -> None:
+    first = there.another(packages=["tiny"], env=silent_index)
+    looked = first.look()
+    failures: list[TrainingError] = []
+
+    def make() -> None:
+        try:
+            first.make_environment(looked)
+        except TrainingError as error:
+            failures.append(error)
+
+    making = threading.Thread(target=make)
+    making.start()
+    wait_for(lambda: there.running("-m pip install"), "pip")
+    second = there.another(packages=["tiny"], env=offer(there))
+    looked = second.look()
+    first.connection.close()
+    making.join()
+    assert [failure.code for failure in failures] == ["ssh_lost"]
+    # It waits for the first one to be gone.
+    assert imported(second, second.make_environment(looked), "tiny") == 0
+    assert not there.running("-m pip install")
+
+
+def test_environments_that_no_run_used_for_a_month_are_removed(there: There) -> None:
+    for name, days in {"0" * 32: 31, "1" * 32: 29, "mine": 400}.items():
+        mark = there.account.write(f"potato/env/{name}/{install.USED}", "")
+        at = time.time() - days * 86400
+        os.utime(mark, (at, at))
+    host = there.host(packages=["tiny"], env=offer(there))
+    host.make_environment(host.look())
+    assert "0" * 32 not in environments(there)
+    assert {"1" * 32, "mine"} < set(environments(there))
