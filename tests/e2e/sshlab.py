@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +35,7 @@ class SshLab:
         self.server = server
         self.account = server.account()
         self.client = service.Client(server, folder / "client")
+        self._remove_doors()
         self.python = self._install_python()
         self.net = Relay(server.port())
         for port in (server.port(), self.net.port):
@@ -42,6 +45,7 @@ class SshLab:
         self._document = yaml.safe_load(self.place.config.read_text(encoding="utf-8"))
         self.host()
         self.site: Site = self.place.serve("--workers", "1")
+        self.standby: subprocess.Popen[bytes] | None = None
         self.n_gates = 0
 
     def _install_python(self) -> Path:
@@ -181,10 +185,13 @@ class SshLab:
     def agent(self) -> psutil.Process | None:
         return next((one for one in self._alive() if _words(one)[-3:] == ["-m", "training.agent", "run"]), None)
 
+    def doors(self) -> list[Path]:
+        return [one for one in Path("/tmp").glob("potato-door.*") if one.stat().st_uid == self.account.uid]
+
     def left(self, job_stays: bool = False) -> list[str]:
         """What there still is of any run, on either side."""
         found = [f"process {one.pid}: {' '.join(_words(one))[:200]}" for one in self._alive()]
-        found += [str(one) for one in Path("/tmp").glob("potato-door.*") if one.stat().st_uid == self.account.uid]
+        found += map(str, self.doors())
         if not job_stays and (self.there / "jobs").is_dir():
             found += [str(one) for one in (self.there / "jobs").iterdir()]
         found += [f"sshd {one.pid}" for variant in self.server.daemons for one in self.server.sessions(variant)]
@@ -208,8 +215,20 @@ class SshLab:
     # Accidents.
 
     def kill_supervisor(self) -> None:
-        """kill -9; `potato serve` starts it again."""
-        psutil.Process(self.site.children()["supervisor"]).kill()
+        """kill -9 of the one that works; another stands by, for `potato serve` takes longer with each death."""
+        if self.standby is None or self.standby.poll() is not None:
+            with (self.folder / "standby.log").open("ab") as log:
+                self.standby = subprocess.Popen(
+                    [sys.executable, str(ROOT / "manage.py"), "training_supervisor", str(self.place.config)],
+                    env=self.place.env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            until(lambda: "waits" in (self.folder / "standby.log").read_text(), 30, "another supervisor")
+            (self.folder / "standby.log").write_text("")
+        ((holder,),) = self.place.query("SELECT holder FROM training_supervisorlease")
+        psutil.Process(int(holder.split("|")[1])).kill()
 
     def kill_site(self) -> None:
         """kill -9 of the web server, workers and all."""
@@ -236,11 +255,20 @@ class SshLab:
                 self.finished(run["run_id"])
         self.account.kill()
         shutil.rmtree(self.there / "jobs", ignore_errors=True)
+        self._remove_doors()
         for name in ("slow", "heard"):
             (self.account.home / name).unlink(missing_ok=True)
         self.host()
 
+    def _remove_doors(self) -> None:
+        """Also those of another test process that was killed: its account's number comes again."""
+        for door in self.doors():
+            shutil.rmtree(door, ignore_errors=True)
+
     def close(self) -> None:
+        if self.standby:
+            self.standby.kill()
+            self.standby.wait()
         self.site.kill_what_is_left()
         self.net.close()
 

@@ -6,9 +6,10 @@ The first line of standard input is a JSON object:
      "on_disconnect": "keep" or "cancel", "gpus": "auto", "min_free_gpu_mb": 2000, "unfit": [],
      "env": {}, "names_artifacts": false, "keep": false, "report_every_s": 1.0}
 
-All but server, token, job and workdir may be left out. Without `gpus` no GPU is chosen; see gpus.py. `env` is the
-worker's, names of any kind, over what the agent itself was given; PYTHONPATH comes behind our own. The end of standard
-input is the end of the session that started this agent.
+With `slurm`, an object of settings (slurm/options.py), the worker is submitted and not launched. All but server, token,
+job and workdir may be left out. Without `gpus` no GPU is chosen; see gpus.py. `env` is the worker's, names of any kind,
+over what the agent itself was given; PYTHONPATH comes behind our own. The end of standard input is the end of the
+session that started this agent.
 
 Another `run` of the same run takes over: it kills this agent, and finds its worker alive.
 """
@@ -34,6 +35,7 @@ from .jobdir import EventLog, JobDir
 from .poll import FAILED, FINE, claimed_of
 from .protocol import KILL, TERM, UNEXPECTED, Event
 from .runner import Outcome, Place, Runner, Wish
+from .slurm.options import Settings
 from .wire import Address
 from .workdir import WorkDir
 
@@ -118,6 +120,10 @@ def read_order(stdin: Any) -> Dict[str, Any]:
     return document
 
 
+class Forsaken(AgentError):
+    """Nothing was begun, and the next session brings an agent of its own."""
+
+
 class One:
     """The agent of one run."""
 
@@ -129,7 +135,8 @@ class One:
         self.claimed = claimed_of(dict(order, n_events=0))
         self.address = Address.parse(order["server"])
         self.contact = Contact(self.address)
-        self.jobdir = WorkDir(Path(order["workdir"])).job(self.claimed.job.run_id)
+        self.slurm = Settings.of(order["slurm"]) if order.get("slurm") is not None else None
+        self.jobdir = WorkDir(Path(order["workdir"])).job(self.claimed.job.run_id, self.slurm is not None)
 
     def run(self) -> Outcome:
         WorkDir(Path(self.order["workdir"])).prepare()
@@ -140,7 +147,7 @@ class One:
                 self.voices.also_to(self.jobdir.agent_log)
             return self._run()
         finally:
-            care.release()
+            care.release(remove=not self.jobdir.path.exists())
 
     def _run(self) -> Outcome:
         try:
@@ -148,6 +155,8 @@ class One:
         except (RunOver, TokenRefused) as over:
             workdir.tidy(self.jobdir)
             return Outcome("", "run %s is over: %s" % (self.claimed.job.run_id, over))
+        except Forsaken as end:
+            return Outcome("", "run %s: %s" % (self.claimed.job.run_id, end), is_owed=True)
         except (GaveUp, Stopped) as end:
             workdir.end(self.jobdir, grace_s=self.claimed.job.grace_seconds)
             return Outcome("", "run %s: %s" % (self.claimed.job.run_id, end), is_owed=True)
@@ -167,6 +176,7 @@ class One:
             keep=bool(order.get("keep")),
             names_artifacts=bool(order.get("names_artifacts")),
             make_environment=GpuOf(order, self.jobdir),
+            slurm=self.slurm,
         )
 
     def _known(self) -> int:
@@ -190,6 +200,8 @@ class One:
         while time.monotonic() < until:
             if self.session.order():
                 raise Stopped(self.session.why, "agent_stopped")
+            if self.session.has_ended:
+                raise Forsaken("the session ended before this agent had reached its server")
             time.sleep(LOOK_S)
 
 

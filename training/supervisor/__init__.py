@@ -405,6 +405,8 @@ class Supervisor:
         """Take in what the worker said since the last time."""
         execution = charge.execution
         assert execution  # noqa: S101 - the caller has looked
+        if not execution.awaits_agent:
+            charge.listening_since = now  # the time that the backend itself took is no silence
         over = execution.done  # asked first: what was said before the end is polled after it
         self._write_down(run, execution.said(), now)
         charge.heard += execution.poll()

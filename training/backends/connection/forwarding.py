@@ -8,7 +8,7 @@ import shlex
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,6 +118,14 @@ def relay(connection: Connection, local_socket: Path, python: str, code: str) ->
     except BaseException:
         _remove(connection, directory)
         raise
+
+
+def sweep(connection: Connection, directories: Sequence[str]) -> None:
+    """Remove these directories of doors over there, and what killed sessions left; never a reason to fail."""
+    with contextlib.suppress(TrainingError, OSError):
+        ours = [one for one in directories if DIRECTORY.fullmatch(one)]
+        gone = f"rm -rf -- {shlex.join(ours)}\n" if ours else ""
+        framing.run(connection, gone + SWEEP, timeout_s=REMOVE_TIMEOUT_S)
 
 
 # The directory over there.

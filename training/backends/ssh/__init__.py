@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -89,16 +90,17 @@ class SshExecution(WatchedExecution):
     def stop(self, force: bool = False) -> None:
         """The agent gets the order with the answer to its next report; force ends the session too."""
         if not self.done:
-            self._jobdir.order_stop(force)
+            with suppress(OSError):  # a full disk: force comes later, and needs none
+                self._jobdir.order_stop(force)
         if force:
             self._forced_at = self._forced_at or time.monotonic()
+        # Nobody there can be asked: no agent yet, or no worker any more.
+        if force or not self._jobdir.agent_file.exists() or self.exit_code is not None:
             self._session.end()
-        elif not self._jobdir.agent_file.exists():
-            self._session.end()  # no agent is there to be asked
 
     @property
     def done(self) -> bool:
-        if not self._session.is_alive():
+        if self._session.is_over:
             return True
         return self._forced_at is not None and time.monotonic() - self._forced_at > LETTING_GO_S
 

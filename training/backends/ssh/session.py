@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends.base import Said
-from training.backends.connection import Connection, ConnectionFailed, Process, make
-from training.backends.connection.forwarding import Door, forward_or_relay
+from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, Process, make
+from training.backends.connection.forwarding import Door, forward_or_relay, sweep
 from training.backends.connection.framing import read_some, write_all
-from training.backends.connection.transfer import fetch_tree
+from training.backends.connection.transfer import Fetched, fetch_tree
 from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import target_of
 from training.errors import BackendRefused, TrainingError
@@ -33,6 +34,8 @@ LOOK_EVERY_S = 0.1  # at the agent's exit code, at orders, at the connection
 # Between two attempts to connect again: a network that is back is used soon, one that is gone costs little.
 AGAIN_AFTER_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 MOST_STARTS = 20  # of the agent for one run: after a drop, or when somebody killed it
+MOST_GIVEN_UP = 3  # of them, those that ended by themselves: the next one would most likely say the same
+CLEARS_FOR_S = 600.0  # after the end, where the host cannot be reached
 LAST_WORD_S = 3.0  # for an agent that was told to kill to say how that went; and for one that has said it to end itself
 OVER = "session_over"  # in the run's folder: nothing of it is left over there
 MB = 1024 * 1024
@@ -60,15 +63,19 @@ class Session(threading.Thread):
         self.awaits_agent = False
         self._words: SimpleQueue[Said] = SimpleQueue()
         self._end = threading.Event()
+        self._over = threading.Event()
         self._let_go = False
         self._connection: Connection | None = None
         self._host: Host | None = None
         self._looked: Looked | None = None
         self._code = ""
         self._door: Door | None = None
+        self._doors: list[str] = []  # their directories over there
         self._agent: Process | None = None
         self._token = ""
         self._starts = 0
+        self._given_up = 0
+        self._installing = False
         self._left_there = ""  # why the run's folder over there is kept, where it is
 
     # For the supervisor, from its own thread.
@@ -85,21 +92,35 @@ class Session(threading.Thread):
     def end(self) -> None:
         """End the run over there with force, and let go."""
         self._end.set()
+        self._call_off()
+
+    def _call_off(self) -> None:
+        """An installation of packages takes its time, and ends with its connection."""
+        if self._installing and self._connection is not None:
+            self._connection.close()
 
     def let_go(self) -> None:
-        """Hang up, and end nothing over there: another supervisor takes the run up."""
-        self._let_go = True
-        self._end.set()
+        """Hang up, and end nothing over there: another supervisor takes the run up.
+
+        One that is to end, or is over, goes on with what is left to be removed.
+        """
+        if not (self._end.is_set() or self.is_over):
+            self._let_go = True
+            self._end.set()
+            self._call_off()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is done for the run; what could not be removed may still be tried again."""
+        return self._over.is_set() or not self.is_alive()
 
     # The thread.
 
     def run(self) -> None:
         try:
             if self.jobdir.read_exit_code() is None:
-                self._reach()
+                self._reach_at_first()
                 self._attend()
-            else:
-                self._return()
             self._bring_back()
         except Ended:
             pass
@@ -111,10 +132,18 @@ class Session(threading.Thread):
         finally:
             self._leave()
 
+    def _reach_at_first(self) -> None:
+        """A host that was there and is gone may come back; one that was never there will not."""
+        try:
+            self._reach()
+        except ConnectionLost as lost:
+            self._dropped(lost)
+
     def _reach(self) -> None:
         """Steps 1 to 4; each may be done again after a drop."""
         with self._step(f"connecting to {self.entry.host}"):
             self._connect()
+        self.awaits_agent = self._starts > 0  # an agent that is there has to be heard in time
         with self._step(f"looking at {self.entry.host}"):
             self._look()
         with self._step(f"copying Potato's code to {self.entry.host}"):
@@ -124,12 +153,18 @@ class Session(threading.Thread):
         self._say(f"waiting for the agent on {self.entry.host}")
 
     def _return(self) -> None:
-        """To a run that ended under an earlier supervisor, for what is left of it over there."""
-        self._starts = MOST_STARTS
-        with self._step(f"connecting to {self.entry.host}"):
+        """Be there again: after a drop, or for what an earlier supervisor left there of a run that has ended."""
+        if self._connection is None or self._connection.lost:
             self._connect()
+        if self._looked is None:
             self._look()
+        if not self._code:
             self._copy()
+
+    @property
+    def _was_started(self) -> bool:
+        """Whether an agent was, by us or by an earlier supervisor."""
+        return self._starts > 0 or self.jobdir.agent_file.exists()
 
     @contextmanager
     def _step(self, text: str) -> Iterator[None]:
@@ -148,9 +183,13 @@ class Session(threading.Thread):
 
     def _connect(self) -> None:
         self._hang_up()
-        self._connection = make(target_of(self.entry), self.entry.ssh_client)
-        self._connection.connect()
-        self._host = Host(self._connection, self.entry)
+        connection = make(target_of(self.entry), self.entry.ssh_client)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection, self._host = connection, Host(connection, self.entry)
 
     # 2: the interpreter, and the GPU.
 
@@ -158,7 +197,7 @@ class Session(threading.Thread):
         looked = self._there.look()
         sentence, code, hint = looked.refusal
         # A worker that lives already has its GPU: what is free now is no matter.
-        if sentence and not self._starts:
+        if sentence and not self._was_started:
             raise BackendRefused(sentence, hint=hint, code=code)
         if self._looked is None:
             facts = looked.facts
@@ -176,7 +215,17 @@ class Session(threading.Thread):
     def _environment(self) -> str:
         if self.entry.packages:
             self._say(f"installing {', '.join(self.entry.packages)} on {self.entry.host}")
-        return self._there.make_environment(self._seen)
+        self._installing = True
+        try:
+            if self._end.is_set():
+                raise Ended
+            return self._there.make_environment(self._seen)
+        except ConnectionFailed:
+            if self._end.is_set():
+                raise Ended from None
+            raise
+        finally:
+            self._installing = False
 
     # 4: the agent.
 
@@ -185,6 +234,7 @@ class Session(threading.Thread):
         self._starts += 1
         python = self._environment()
         self._door = forward_or_relay(self._line, self.gateway.path, python, self._code, self._relayed)
+        self._doors.append(self._door.directory)
         self._token = self._token or self.gateway.issue_token()
         agent = self._there.start_agent(self._seen, self._code, python)
         threading.Thread(target=self._keep_log, args=[agent], name="agent log", daemon=True).start()
@@ -223,6 +273,8 @@ class Session(threading.Thread):
         try:
             write_all(agent.stdin, line)
         except (OSError, ValueError) as error:
+            if lost := self._line.lost:
+                raise ConnectionLost.to(self._line.target, lost) from error
             raise BackendRefused(f"The agent on {self.entry.host} ended before it read its job: {error}") from error
 
     def _keep_log(self, agent: Process) -> None:
@@ -241,11 +293,17 @@ class Session(threading.Thread):
             if self._end.wait(LOOK_EVERY_S):
                 self._wait_for_last_word()
                 raise Ended
-            if lost := self._line.lost or (self._door.lost if self._door else ""):
+            try:
+                self._look_after_agent()
+            except ConnectionLost as lost:
                 self._dropped(lost)
-            elif self._agent_ended():
-                self._agent_is_gone()
         self.awaits_agent = False
+
+    def _look_after_agent(self) -> None:
+        if lost := self._line.lost or (self._door.lost if self._door else ""):
+            raise ConnectionLost.to(self._line.target, lost)
+        if self._agent_ended():
+            self._agent_is_gone()
 
     def _wait_for_last_word(self) -> None:
         """The order to kill goes out with the next answer; what is not heard in time is ended by clear()."""
@@ -263,10 +321,20 @@ class Session(threading.Thread):
         """Somebody killed it, or it could not go on; its worker may live, and a new one finds it."""
         if self._end.wait(LOOK_EVERY_S * 3) or self.jobdir.read_exit_code() is not None:
             return
-        if self._starts >= MOST_STARTS or self.jobdir.read_stop():
+        self._given_up += self._gave_up
+        if self._starts >= MOST_STARTS or self._given_up >= MOST_GIVEN_UP or self.jobdir.read_stop():
             raise BackendRefused(f"The agent on {self.entry.host} ended{self._last_words()}", code="agent_ended")
         self._say(f"the agent on {self.entry.host} ended{self._last_words()}; it is started again", "warning")
+        for thing in (self._agent, self._door):
+            if thing is not None:
+                thing.close()
         self._start_agent()
+
+    @property
+    def _gave_up(self) -> bool:
+        """Whether the agent ended by itself; one that somebody killed has 128 and the signal's number."""
+        code = None if self._agent is None else self._agent.poll()
+        return code is not None and code < 128
 
     def _last_words(self) -> str:
         try:
@@ -275,11 +343,12 @@ class Session(threading.Thread):
             return ""
         return f": {lines[-1][:300]}" if lines[-1] else ""
 
-    def _dropped(self, why: str) -> None:
-        if self.entry.on_disconnect == "cancel":
-            raise BackendRefused(f"{why}, and on_disconnect is cancel", code="ssh_lost")
-        self._say(f"{why}; connecting again", "warning")
+    def _dropped(self, lost: ConnectionLost) -> None:
+        if self.entry.on_disconnect == "cancel" and self._starts:
+            raise BackendRefused(f"{lost.message}, and on_disconnect is cancel", code=lost.code)
+        self._say(f"{lost.message}; connecting again", "warning")
         for number in range(10_000):  # the supervisor ends it when heartbeat_timeout_s is over
+            self.awaits_agent = True
             try:
                 self._reach()
             except ConnectionFailed as error:
@@ -295,30 +364,37 @@ class Session(threading.Thread):
         """What can go wrong here leaves the run what it is: its predictions and its result are here already."""
         if self.jobdir.read_exit_code() != 0 or not self.entry.fetch_artifacts or self.jobdir.artifacts.is_dir():
             return
-        source = f"{self._seen.directory}/jobs/{self.job.run_id}/artifacts"
         try:
             with self._step(f"fetching the model from {self.entry.host}"):
-                self._connect_if_lost()
-                fetched = fetch_tree(
-                    self._line,
-                    source,
-                    self.jobdir.artifacts,
-                    self._came,
-                    max_file_mb=self.entry.max_artifact_mb,
-                    python=self._seen.python,
-                )
-        except TrainingError as error:
+                self._return()
+                fetched = self._fetch()
+        except (TrainingError, OSError) as error:
             self._left_there = "the copy failed"
-            self._say(f"{error.message}; the model's files are still in {source} on {self.entry.host}", "warning")
+            where = f"{self._source} on {self.entry.host}"
+            self._say(f"{_sentence(error)}; the model's files are still in {where}", "warning")
             return
         for file in fetched.left:
             self._left_there = "files stayed"
             size = f"{file.size_bytes / MB:,.0f} MB"
-            self._say(f"{source}/{file.name} ({size}) stays on {self.entry.host}: {file.why}", "warning")
+            self._say(f"{self._source}/{file.name} ({size}) stays on {self.entry.host}: {file.why}", "warning")
 
-    def _connect_if_lost(self) -> None:
-        if self._line.lost:
-            self._connect()
+    def _fetch(self) -> Fetched:
+        for aside in self.jobdir.path.glob(f"{self.jobdir.artifacts.name}.part-*"):
+            shutil.rmtree(aside, ignore_errors=True)  # of a supervisor that was killed in it
+        return fetch_tree(
+            self._line,
+            self._source,
+            self.jobdir.artifacts,
+            self._came,
+            max_file_mb=self.entry.max_artifact_mb,
+            python=self._seen.python,
+        )
+
+    @property
+    def _source(self) -> str:
+        """The model's folder over there."""
+        directory = self._looked.directory if self._looked else self.entry.remote_dir
+        return f"{directory}/jobs/{self.job.run_id}/artifacts"
 
     def _came(self, here: int, total: int) -> None:
         if self._end.is_set():
@@ -330,22 +406,34 @@ class Session(threading.Thread):
 
     def _leave(self) -> None:
         """Whatever happened: no process and, unless it is to be kept, no folder of the run stays over there."""
+        if self._let_go or not self._was_started:
+            self._over.set()
+            self._hang_up()
+            return
+        until = time.monotonic() + CLEARS_FOR_S
+        while not self._cleared() and time.monotonic() < until:
+            self._over.set()  # nobody waits for a host that is gone
+            time.sleep(AGAIN_AFTER_S[-1])
+        self._over.set()
+
+    def _cleared(self) -> bool:
+        """Whether it need not be tried again."""
         try:
             self._clear()
         except (TrainingError, OSError) as error:
-            message = error.message if isinstance(error, TrainingError) else str(error)
-            self._say(f"what is left of the run on {self.entry.host} was not removed: {message}", "warning")
+            self._say(f"what is left of the run on {self.entry.host} was not removed: {_sentence(error)}", "warning")
+            return not isinstance(error, ConnectionFailed)
         finally:
             self._hang_up()
+        return True
 
     def _clear(self) -> None:
-        if self._let_go or not self._starts:
-            return
-        self._connect_if_lost()
+        self._return()
         self._wait_for_agent()
         keep = self.entry.keep_remote or bool(self._left_there) or self._keeps_model
         self._there.clear(self._seen, self._code, self.job.run_id, keep)
         (self.jobdir.path / OVER).touch()
+        sweep(self._line, self._doors)
 
     @property
     def _keeps_model(self) -> bool:
@@ -384,3 +472,10 @@ class Session(threading.Thread):
         if self._looked is None:
             raise BackendRefused(f"{self.entry.host} was not looked at")
         return self._looked
+
+
+def _sentence(error: TrainingError | OSError) -> str:
+    if isinstance(error, TrainingError):
+        return error.message
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
