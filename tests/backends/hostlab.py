@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,22 @@ class cuda:
     get_device_capability = staticmethod(lambda index: (8, 0))
     get_arch_list = staticmethod(lambda: {arches})
 """
+
+
+def wheel_of(name: str, text: bytes) -> bytes:
+    """A wheel with one module."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": text,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n".encode(),
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{file},,\n" for file in [*files, f"{info}/RECORD"])
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as packed:
+        for file, content in {**files, f"{info}/RECORD": record.encode()}.items():
+            packed.writestr(file, content)
+    return made.getvalue()
 
 
 class There:

@@ -15,12 +15,13 @@ from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 
 
-def lay_out(directory: Path, runs: Path, backend: str, do: str, **columns: Any) -> tuple[Job, JobDir]:
+def lay_out(directory: Path, runs: Path, backend: str, do: str, run_id: str = "", **columns: Any) -> tuple[Job, JobDir]:
     """A queued run of the toy trainer, which does `do`; `directory` is its folder, `runs` where the site looks."""
     from training.models import Run
 
     jobdir = make_job(directory, params={"do": do})
     job = jobdir.read_job()
+    job = replace(job, run_id=run_id) if run_id else job
     jobdir.job_file.unlink()
     with tarfile.open(jobdir.archive, "w:gz") as tar:
         for file in sorted(jobdir.bundle.iterdir()):

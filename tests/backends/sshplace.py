@@ -106,12 +106,12 @@ class SshPlace:
         self.entry = self.entry.model_copy(update={"python": "/nowhere/python"})
         return "/nowhere/python was not found on 127.0.0.1"
 
-    def job(self, directory: Path, do: str) -> tuple[Job, JobDir]:
+    def job(self, directory: Path, do: str, run_id: str = "") -> tuple[Job, JobDir]:
         now = datetime.now(tz=UTC)
-        return lay_out(directory, self.runs, NAME, do, status="running", started_at=now)
+        return lay_out(directory, self.runs, NAME, do, run_id, status="running", started_at=now)
 
-    def begin(self, directory: Path, do: str) -> tuple[Execution, Job, JobDir]:
-        job, jobdir = self.job(directory, do)
+    def begin(self, directory: Path, do: str, run_id: str = "") -> tuple[Execution, Job, JobDir]:
+        job, jobdir = self.job(directory, do, run_id)
         execution = self.backend().start(job, jobdir.bundle, directory)
         self.begun.append(execution)
         return execution, job, jobdir

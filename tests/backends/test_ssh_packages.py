@@ -7,12 +7,11 @@ import shutil
 import socket
 import threading
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hostlab import HOST, PYTHON, There
+from hostlab import HOST, PYTHON, There, wheel_of
 from jobfolders import wait_for
 
 from training.agent import install
@@ -21,15 +20,10 @@ from training.backends.ssh.host import Host
 from training.errors import BackendRefused, TrainingError
 
 
-def offer(there: There, name: str = "tiny", text: str = "SIZE = 3") -> dict[str, str]:
-    """An index over there that has one wheel; returns the env by which pip finds it and nothing else."""
+def offer(there: There, name: str = "tiny") -> dict[str, str]:
+    """An index over there that has this wheel; returns the env by which pip finds it and nothing else."""
     wheel = there.account.write(f"wheels/{name}-1.0-py3-none-any.whl", "")
-    info = f"{name}-1.0.dist-info"
-    with zipfile.ZipFile(wheel, "w") as packed:
-        packed.writestr(f"{name}.py", text)
-        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        packed.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    wheel.write_bytes(wheel_of(name, b"SIZE = 3"))
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
 
 

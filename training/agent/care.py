@@ -19,11 +19,14 @@ class Care:
     """The lock of one job directory's agent. It lies beside the directory, and outlives it until clear()."""
 
     def __init__(self, jobdir: JobDir) -> None:
+        self.job = jobdir.path
         self.path = jobdir.path.with_name(jobdir.path.name + ".agent")
         self._lock = -1
 
     def take_over(self) -> None:
         """Hold the lock; an agent that has it is killed, and its worker lives on. Raises NoPlace, OSError."""
+        if self.job.is_symlink():
+            raise NoPlace("%s is a link, and a run has a folder of its own" % self.job)
         until = time.monotonic() + PATIENCE_S
         while not self._take():
             if time.monotonic() > until:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -395,6 +396,9 @@ def _run_aloud(jobdir: JobDir, voice: Voice, wish: Wish) -> int:
         result = work.close()
     except Exception as error:
         wish.deafen()
+        if _is_disk_full(error):
+            # What says so needs room, for the agent too, and half a model is none.
+            shutil.rmtree(str(jobdir.artifacts), ignore_errors=True)
         return _say_failure(voice, error, who)
     wish.deafen()
     wish.check()  # came before the ears were closed: the run is cancelled, not finished
@@ -446,8 +450,9 @@ def _as_work_error(error: BaseException, who: str) -> WorkError:
     words = _first_line(error)
     if _is_out_of_memory(error):
         return OutOfMemory("%s ran out of memory: %s" % (who, words))
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return WorkError("%s stopped: the disk is full (%s)" % (who, error.filename or words), code="disk_full")
+    if _is_disk_full(error):
+        where = getattr(error, "filename", None) or words
+        return WorkError("%s stopped: the disk is full (%s)" % (who, where), code="disk_full")
     return WorkError("%s failed: %s: %s" % (who, type(error).__name__, words))
 
 
@@ -459,6 +464,14 @@ def _is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    """A disk or a quota; also as safetensors has it, whose errors are its own."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return True
+    text = str(error).lower()
+    return not isinstance(error, WorkError) and ("no space left on device" in text or "quota exceeded" in text)
 
 
 def _print_traceback(error: BaseException) -> None:
