@@ -265,7 +265,7 @@ def test_a_token_file_may_end_with_a_newline_and_had_better_be_private(machine, 
 @pytest.mark.parametrize(
     "words, code, sentence",
     [
-        (["--slurm-config", "slurm.json"], 2, "SLURM is not built into this version"),
+        (["--slurm-config", "/no/slurm.json"], 2, "/no/slurm.json cannot be read: No such file"),
         (["--server", "example.org"], 1, "example.org is no address of a server"),
         (["--python", "/no/such/python"], 1, "There is no interpreter /no/such/python"),
         (["--python", "/bin/true"], 1, "/bin/true is no Python that answers"),

@@ -133,6 +133,6 @@ def test_settings_that_cannot_be_read_are_a_sentence() -> None:
 
 
 def test_manage_py_has_the_agent_too() -> None:
-    words = ["training_agent", "--server", "http://127.0.0.1:9", "--backend", "lab", "--slurm-config", "slurm.json"]
+    words = ["training_agent", "--server", "http://127.0.0.1:9", "--backend", "lab", "--slurm-config", "/no/slurm.json"]
     done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and "SLURM is not built into this version" in done.stderr
+    assert done.returncode == 2 and "/no/slurm.json cannot be read" in done.stderr

@@ -47,6 +47,10 @@ def main(argv: "Sequence[str]") -> int:
         from .gpus import main as survey
 
         return survey(rest)
+    if command == "login" and rest:
+        from .slurm.login_node import main as login
+
+        return login(rest)
     print(USAGE, file=sys.stderr, end="")
     return 0 if command in ("-h", "--help") else 2
 

@@ -10,7 +10,6 @@ from . import workdir
 from .care import Care
 from .errors import AgentError
 from .jobdir import JobDir
-from .process import is_held
 
 GRACE_S = 2.0  # for a worker whose run is over
 FINE, FAILED, WRONG_USAGE = 0, 1, 2
@@ -44,9 +43,10 @@ def clear(jobdir: JobDir, keep: bool) -> None:
     care = Care(jobdir)
     care.take_over()
     try:
-        if is_held(jobdir):
-            workdir.end(jobdir, grace_s=GRACE_S)
-        if is_held(jobdir):
+        worker = workdir.worker_of(jobdir)
+        if worker is not None and worker.alive:
+            workdir.end(jobdir, worker, GRACE_S)
+        if worker is not None and worker.alive:
             raise AgentError("The worker in %s could not be ended" % jobdir.path)
         if not keep and jobdir.path.exists():
             shutil.rmtree(str(jobdir.path))

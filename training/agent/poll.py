@@ -18,6 +18,8 @@ from .console import Console
 from .errors import AgentError, NoPlace, TokenRefused, Unfit
 from .protocol import AGENT_VERSION, ASK_EVERY_S, KILL, TERM, Job, json_line
 from .runner import SUCCESS, Claimed, Outcome, Place, Runner, Wish
+from .slurm import login_node
+from .slurm.options import Settings
 from .wire import Address
 from .workdir import WorkDir
 
@@ -44,13 +46,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     options = _parser().parse_args(words)
     console = Console()
-    if options.slurm_config is not None:
-        print("SLURM is not built into this version of the agent: leave --slurm-config out", file=sys.stderr)
+    try:
+        slurm = login_node.settings_of(options.slurm_config) if options.slurm_config is not None else None
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return WRONG_USAGE
     try:
         signals = Signals()
         signals.listen()
-        return Agent(options, words, console, signals).work()
+        return Agent(options, words, console, signals, slurm).work()
     except KeyboardInterrupt:
         console.say("the agent ends")
         return FINE
@@ -83,7 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--once", action="store_true", help="wait for one run, run it, and end")
     add("--workdir", type=Path, default=Path(workdir.DEFAULT), metavar="DIR", help="default: %(default)s")
     add("--keep", action="store_true", help="keep every file of each run, not the model and the log alone")
-    add("--slurm-config", type=Path, metavar="FILE", help="submit through SLURM (not built into this version)")
+    add(
+        "--slurm-config",
+        type=Path,
+        metavar="FILE",
+        help="submit runs through SLURM, with the settings of this JSON file",
+    )
     return parser
 
 
@@ -125,7 +134,14 @@ class Signals(Wish):
 class Agent:
     """One agent of one backend: its folder, its token, its interpreter; asks, runs, and asks again."""
 
-    def __init__(self, options: argparse.Namespace, argv: List[str], console: Console, signals: Signals) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        argv: List[str],
+        console: Console,
+        signals: Signals,
+        slurm: Optional[Settings] = None,
+    ) -> None:
         self.console = console
         self.signals = signals
         self.backend = options.backend
@@ -135,11 +151,14 @@ class Agent:
         if self.address.is_exposed:
             console.say("warning: the token travels unencrypted to %s; use https://" % self.address)
         self.workdir = WorkDir(options.workdir)
+        if slurm is not None:
+            login_node.require(self.workdir.path)
         self.workdir.prepare()
         python, self.python_version = _interpreter(options.python or sys.executable)
         name = self.workdir.adopt(self.backend)
-        code = self.workdir.code_for(python, sys.executable)
-        self.place = Place(self.address, name, python, code, console, signals, options.keep)
+        # A compute node sees the folder alone, not what is installed here.
+        code = self.workdir.code_for(python, sys.executable if slurm is None else "")
+        self.place = Place(self.address, name, python, code, console, signals, options.keep, slurm=slurm)
         self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
         self.gpus = Gpus()
         self._swept = False
@@ -179,7 +198,7 @@ class Agent:
             return None
         try:
             claimed = claimed_of(answer)
-            jobdir = self.workdir.job(claimed.job.run_id)
+            jobdir = self.workdir.job(claimed.job.run_id, self.place.slurm is not None)
         except (ValueError, Unfit) as error:
             self.console.say("the server's job cannot be run: %s" % error)
             return Outcome("error", str(error)) if self.once else None

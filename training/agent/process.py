@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional
 
+from .errors import Unfit
 from .jobdir import JobDir
 from .probe import MB
+from .protocol import UNEXPECTED
 
 STRAGGLERS_GRACE_S = 5.0  # for what a worker left behind, from its exit code on
 
@@ -139,6 +141,14 @@ class Launched:
             self._undelivered = 0
         if self._over_for(STRAGGLERS_GRACE_S):
             self._deliver(signal.SIGKILL)
+
+    def end(self) -> int:
+        """The exit code of a worker that is over. Raises Unfit where it left none."""
+        code = self.jobdir.read_exit_code()
+        if code is None:
+            sentence = "The worker on %s is gone and left no exit code; most likely the machine was restarted"
+            raise Unfit(sentence % os.uname().nodename, "Start the run again", code="run_lost", exit_code=UNEXPECTED)
+        return code
 
     def _deliver(self, number: int) -> bool:
         """True where nothing is left to do. The lock is asked first: while it is held, the pgid is the worker's."""

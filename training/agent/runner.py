@@ -27,13 +27,17 @@ from .errors import (
 )
 from .jobdir import EventLog, EventTail, JobDir
 from .outbox import Outbox
-from .process import Launched, is_held, launch
+from .process import Launched, launch
 from .protocol import CANCELLED, FINISHED, KILL, MOST_LOG_CHARACTERS, TERM, UNEXPECTED, Event, Job
 from .reporter import Reporter
+from .slurm import submitted
+from .slurm.options import Settings, submitting_environment
+from .slurm.relaying import SharedDir
 from .wire import Address
-from .workdir import result_file
+from .workdir import Worker, result_file, worker_of
 
 LOOK_S = 0.05  # how often orders and the worker are looked at
+SHARED_LOOK_S = 0.25  # the same on a login node
 PROGRESS_EVERY_S = 0.5  # of a download or an upload
 SHORT_GRACE_S = 5.0  # for a worker whose run is over already
 MB = 1024 * 1024
@@ -63,6 +67,7 @@ class Place:
     keep: bool = False  # leave job directories as they are
     names_artifacts: bool = True  # say where the model is; not where it is fetched from here
     make_environment: Callable[[Any, Path], Dict[str, str]] = worker_environment
+    slurm: Optional[Settings] = None  # the worker is submitted with them, not launched
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,9 @@ class Runner:
         self.place = place
         self.contact = contact or Contact(place.address)
         self.contact.heard()  # the claim
-        self.launched = None  # type: Optional[Launched]
+        self.launched = None  # type: Optional[Worker]
+        # A login node serves many: there the worker's files are on a file system that is not asked all the time.
+        self._look_s = LOOK_S if place.slurm is None else SHARED_LOOK_S
         self.is_new = not jobdir.job_file.exists()
         self._n_events = claimed.n_events
         self._prepare()
@@ -152,19 +159,16 @@ class Runner:
         if self.is_new and self._n_events:
             sentence = "The files of this run are gone from %s, and it cannot go on" % self.jobdir.path
             raise Unfit(sentence, "Start the run again", code="run_lost", exit_code=UNEXPECTED)
-        if not self.jobdir.lock.exists():
+        worker = worker_of(self.jobdir, self.place.slurm)
+        if worker is None:
             self._fetch()
             self._launch()
-        else:
-            self.launched = Launched(self.jobdir)
-            if is_held(self.jobdir):
-                self._say("the agent is back, and the worker still there")
+        elif worker.alive and self.jobdir.read_exit_code() is None:
+            self._say("the agent is back, and the worker still there")
+        worker = self.launched = self.launched or worker
         self._watch()
-        code = self.jobdir.read_exit_code()
-        if code is None:
-            sentence = "The worker on %s is gone and left no exit code; most likely the machine was restarted"
-            raise Unfit(sentence % _host(), "Start the run again", code="run_lost", exit_code=UNEXPECTED)
-        return code
+        assert worker is not None  # noqa: S101 - launched or found
+        return worker.end()
 
     def _prepare(self) -> None:
         self.jobdir.path.mkdir(parents=True, exist_ok=True)
@@ -184,18 +188,23 @@ class Runner:
         self._look()
         self._tell()
         self._awaits_worker = True
+        if isinstance(self.jobdir, SharedDir) and self.place.slurm is not None:
+            self._say("submitting the job to SLURM")
+            self.launched = submitted.submit(
+                self.jobdir, self.place.slurm, self.place.code, submitting_environment(os.environ)
+            )
+            return
         environment = self.place.make_environment(os.environ, self.place.code)
         try:
-            self.launched = launch(self.jobdir, self.place.python, environment)
+            launched = launch(self.jobdir, self.place.python, environment)
         except OSError as error:
             sentence = "The worker could not be started on %s: %s: %s" % (_host(), self.place.python, error.strerror)
             raise Unfit(sentence, code="backend_refused", exit_code=UNEXPECTED)
-        if self.launched is None:  # an agent that was killed as it launched
-            self.launched = Launched(self.jobdir)
+        self.launched = launched or Launched(self.jobdir)  # none: an agent that was killed as it launched
 
     def _watch(self) -> None:
         while self.launched is not None and self.launched.alive:
-            self._pause(LOOK_S)
+            self._pause(self._look_s)
 
     def _upload(self, code: int) -> None:
         path = self.jobdir.predictions
@@ -273,11 +282,11 @@ class Runner:
             left = until - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(LOOK_S, left))
+            time.sleep(min(self._look_s, left))
 
     def _look(self) -> None:
         """Tell what is new, and do what was ordered; raises why the run cannot go on. Cheap: call it for each block."""
-        if time.monotonic() - self._looked_at < LOOK_S / 2:
+        if time.monotonic() - self._looked_at < self._look_s / 2:
             return
         self._looked_at = time.monotonic()
         self._tell()
@@ -358,7 +367,7 @@ class _Stopping:
         self._since = None  # type: Optional[float]
         self._killed = False
 
-    def stop(self, launched: Launched, order: str) -> None:
+    def stop(self, launched: Worker, order: str) -> None:
         now = time.monotonic()
         if self._since is None and order == TERM:
             self._since = now

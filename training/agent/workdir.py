@@ -15,13 +15,16 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Optional
+from typing import Iterator, Optional, Union
 from urllib.parse import quote
 
 from .environment import code_folder
 from .errors import NoPlace, Unfit
 from .jobdir import JobDir, write_whole
-from .process import Launched, is_held
+from .process import Launched
+from .slurm.options import Settings
+from .slurm.relaying import SharedDir
+from .slurm.submitted import STUCK_S, Submitted, read_record
 
 DEFAULT = "~/.cache/potato-training"
 KILL_TIME_S = 20.0  # for what was killed to be gone; more means that the kernel does not let it go
@@ -72,11 +75,14 @@ class WorkDir:
             os.close(self._lock)
             self._lock = -1
 
-    def job(self, run_id: str) -> JobDir:
-        """The job directory of a run, there or not. Raises Unfit where the id is no plain name."""
+    def job(self, run_id: str, is_shared: bool = False) -> JobDir:
+        """The job directory of a run, there or not; `is_shared`: its worker is submitted.
+
+        Raises Unfit where the id is no plain name.
+        """
         if not _RUN.fullmatch(run_id):
             raise Unfit("The run's id %s cannot name a folder" % json.dumps(run_id)[:200], code="bad_spec")
-        return JobDir(self.jobs / run_id)
+        return SharedDir(self.jobs / run_id) if is_shared else JobDir(self.jobs / run_id)
 
     def unfinished(self, agent: str, but: str = "") -> Iterator[JobDir]:
         """The job directories of an agent that nobody has tidied, but for that of one run."""
@@ -109,6 +115,19 @@ class WorkDir:
         return folder
 
 
+# The worker of a job directory.
+
+Worker = Union[Launched, Submitted]
+
+
+def worker_of(jobdir: JobDir, settings: Optional[Settings] = None) -> Optional[Worker]:
+    """The worker that was begun there, dead or alive; None where none was."""
+    shared = jobdir if isinstance(jobdir, SharedDir) else SharedDir(jobdir.path)
+    if read_record(shared).get("job") or (shared.record.exists() and settings is None):
+        return Submitted(shared, settings)
+    return Launched(jobdir) if jobdir.lock.exists() else None
+
+
 # What becomes of a job directory.
 
 
@@ -135,18 +154,20 @@ def remove(jobdir: JobDir) -> None:
     shutil.rmtree(str(jobdir.path), ignore_errors=True)
 
 
-def end(jobdir: JobDir, launched: Optional[Launched] = None, grace_s: float = 0.0) -> None:
+def end(jobdir: JobDir, launched: Optional[Worker] = None, grace_s: float = 0.0) -> None:
     """End the worker of a job directory: SIGTERM where there is a grace, SIGKILL after it; waits until it is gone."""
-    launched = launched or Launched(jobdir)
+    launched = launched or worker_of(jobdir)
+    if launched is None:
+        return
     if grace_s:
         launched.stop()
         _wait_for_end(launched, grace_s)
     if launched.alive:
         launched.stop(force=True)
-        _wait_for_end(launched, KILL_TIME_S)
+        _wait_for_end(launched, KILL_TIME_S if isinstance(launched, Launched) else STUCK_S)
 
 
-def _wait_for_end(launched: Launched, seconds: float) -> None:
+def _wait_for_end(launched: Worker, seconds: float) -> None:
     until = time.monotonic() + seconds
     while launched.alive and time.monotonic() < until:
         time.sleep(0.05)
@@ -157,8 +178,7 @@ def tidy(jobdir: JobDir) -> None:
 
     Not the model of one whose result was sent as a success: its answer may have been lost, and the run's page names it.
     """
-    if is_held(jobdir):
-        end(jobdir)
+    end(jobdir)
     if jobdir.read_exit_code() == 0 and result_file(jobdir).exists():
         keep_artifacts(jobdir)
     else:

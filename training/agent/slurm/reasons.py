@@ -1,0 +1,85 @@
+"""Why a job ended before its worker had finished, by what scontrol and slurm.out say."""
+
+import re
+from pathlib import Path
+from typing import Mapping, NamedTuple, Optional
+
+from ..protocol import OUT_OF_MEMORY, UNEXPECTED
+
+MOST_BYTES = 64 * 1024  # of slurm.out, from its end
+
+
+class Reason(NamedTuple):
+    """`words` go on after `SLURM job 4242 ended before the worker finished: `."""
+
+    words: str
+    code: str
+    hint: str = ""
+    exit_code: int = UNEXPECTED
+
+
+TIME_LIMIT = Reason("it reached its time limit", "slurm_time_limit", "Raise time of the backend, or train on less")
+NODE = Reason("its node failed", "slurm_node_failed", "Start the run again")
+PREEMPTED = Reason(
+    "it was preempted by a job of higher priority",
+    "slurm_preempted",
+    "Start the run again, or use a partition or qos that is not preempted",
+)
+MEMORY = Reason("it ran out of memory", "out_of_memory", "Raise mem of the backend", OUT_OF_MEMORY)
+SOMEBODY = Reason("it was cancelled by somebody else", "slurm_cancelled", "Ask who looks after the cluster")
+DEADLINE = Reason("it reached its deadline", "slurm_time_limit")
+SECOND_START = Reason(
+    "SLURM started it a second time, and its first attempt is lost", "slurm_started_twice", "Start the run again"
+)
+
+# JobState of scontrol.
+STATES = {
+    "TIMEOUT": TIME_LIMIT,
+    "DEADLINE": DEADLINE,
+    "NODE_FAIL": NODE,
+    "BOOT_FAIL": NODE,
+    "PREEMPTED": PREEMPTED,
+    "OUT_OF_MEMORY": MEMORY,
+    "CANCELLED": SOMEBODY,
+    "REVOKED": SOMEBODY,
+}
+# Lines of slurm.out, written by slurmstepd; the first that is found. The last says no more than that it was ended.
+_ENDED = r"(?m)^slurmstepd\S*: error: .*CANCELLED AT \S+ "
+OUTPUT = (
+    (re.compile(_ENDED + "DUE TO TIME LIMIT"), TIME_LIMIT),
+    (re.compile(_ENDED + "DUE TO PREEMPTION"), PREEMPTED),
+    (re.compile(_ENDED + "DUE TO NODE FAILURE"), NODE),
+    (re.compile(r"(?m)^slurmstepd\S*: error: .*(oom.kill event|[Ee]xceeded .*memory limit)"), MEMORY),
+    (re.compile(_ENDED + r"\*\*\*"), SOMEBODY),
+)
+
+
+def known(described: Mapping[str, str], output: Path) -> Optional[Reason]:
+    """The reason, where SLURM has one of its own; None where the job ended by itself."""
+    state = described.get("JobState", "").partition("+")[0]
+    by_state = STATES.get(state)
+    by_output = next((reason for pattern, reason in OUTPUT if pattern.search(end_of(output))), None)
+    # A time limit may be CANCELLED to scontrol where its output says more.
+    if by_state in (None, SOMEBODY) and by_output is not None:
+        return by_output
+    return by_state
+
+
+def unknown(described: Mapping[str, str], directory: Path, has_begun: bool) -> Reason:
+    """What can be said where SLURM names no reason."""
+    state, code = described.get("JobState", ""), described.get("ExitCode", "")
+    fact = "SLURM calls it %s with exit code %s" % (state, code) if state else "SLURM has forgotten it"
+    if not has_begun:
+        hint = "remote_dir must be on storage that login node and compute nodes share"
+        return Reason("it left no trace in %s (%s)" % (directory, fact), "slurm_no_trace", hint)
+    return Reason("%s, and it left no exit code" % fact, "slurm_ended", "slurm.out of the run's folder may say more")
+
+
+def end_of(output: Path) -> str:
+    try:
+        with open(str(output), "rb") as handle:
+            size = handle.seek(0, 2)
+            handle.seek(max(0, size - MOST_BYTES))
+            return handle.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
