@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import pwd
 import shutil
@@ -31,6 +32,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "key-and-password": ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
 }
 ACCOUNT_PREFIX = "potato-t"
+_numbers = itertools.count()  # a test process may have several servers, and there is one list of accounts
 FOLDER_PREFIX = "potato-sshd-"
 # useradd of two test processes at once: one gets "cannot lock /etc/passwd".
 ACCOUNTS_LOCK = Path("/tmp/potato-test-accounts.lock")
@@ -250,7 +252,7 @@ class Sshd:
         return self.accounts[shell]
 
     def _make_account(self, shell: str) -> Account:
-        name = f"{ACCOUNT_PREFIX}{os.getpid()}-{len(self.accounts)}"
+        name = f"{ACCOUNT_PREFIX}{os.getpid()}-{next(_numbers)}"
         home = self.folder / f"home-{name}"
         # "*" and not useradd's "!": without PAM, sshd lets nobody in to an account that is locked.
         argv = [program("useradd"), "-M", "-N", "-g", "nogroup", "-d", str(home), "-s", shell, "-p", "*", name]
