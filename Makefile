@@ -60,8 +60,8 @@ lint: $(VENV)/.installed-test
 test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
-# What meets no database ran on SQLite's turn already.
-NO_DATABASE := config project agent trainers backends connection
+# What meets no database, or meets it in other tests too, ran on SQLite's turn already.
+NO_DATABASE := config project agent trainers backends connection e2e/test_ssh.py e2e/test_nginx.py
 
 test-postgres: $(VENV)/.installed-test
 	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(NO_DATABASE:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
