@@ -34,7 +34,10 @@ def look(name: str, label: str, entry: Entry) -> Report:
         with closing(make(target_of(entry), entry.ssh_client)) as connection:
             connection.connect(CONNECT_S)
             forwards = _Forwards(connection)
-            looked = _looked(Host(connection, entry), until - time.monotonic())
+            try:
+                looked = _looked(Host(connection, entry), until - time.monotonic())
+            finally:
+                forwards.wait(until - time.monotonic())  # its directory over there goes again
             concerns = [*_refusal(looked), *forwards.concerns(until - time.monotonic()), *_torch(looked.facts)]
     except TrainingError as error:
         return Report(name, label, f"ssh to {entry.host}", concerns=[Concern(error.message, error.hint, error.code)])
@@ -100,8 +103,11 @@ class _Forwards:
         self._thread = threading.Thread(target=self._try, name="forward", daemon=True)
         self._thread.start()
 
-    def concerns(self, left_s: float) -> list[Concern]:
+    def wait(self, left_s: float) -> None:
         self._thread.join(max(0.0, left_s))
+
+    def concerns(self, left_s: float) -> list[Concern]:
+        self.wait(left_s)
         if self._thread.is_alive():
             return [Concern("There was no time left to try a forward", "Check again", stops=False)]
         return self._found
