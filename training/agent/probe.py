@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -61,7 +62,9 @@ def gpus() -> List[Gpu]:
 def _gpus_by_nvml() -> Optional[List[Gpu]]:
     """None where NVML cannot be asked: no pynvml, no driver, or one that does not answer."""
     try:
-        import pynvml
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its newer versions warn that they are another package's by now
+            import pynvml
     except ImportError:
         return None
     try:
