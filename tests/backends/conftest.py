@@ -1,4 +1,4 @@
-"""A real sshd for the places that are reached by ssh."""
+"""A real sshd for the places that are reached by ssh, and a real SLURM behind it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hostlab import There
 
 from tests.conftest import require_or_skip
+from tests.services import slurm
 from tests.services import sshd as service
 
 
@@ -22,6 +23,18 @@ def host_of_backends() -> Iterator[service.Sshd]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster_of_backends() -> Iterator[slurm.Slurm]:
+    try:
+        cluster = slurm.cluster()
+    except slurm.NoSlurm as reason:
+        require_or_skip(f"No SLURM: {reason}")
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

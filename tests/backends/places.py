@@ -11,6 +11,7 @@ import pytest
 from agentplace import AgentPlace
 from jobfolders import TOY, make_job, wait_for
 
+from tests.backends.slurmplace import SlurmPlace
 from tests.backends.sshplace import ParamikoPlace, SshPlace
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
@@ -94,6 +95,7 @@ def _working_directories() -> Iterator[str]:
 PLACES: dict[str, Any] = {
     "local": LocalPlace,
     "agent": AgentPlace,
+    "slurm": SlurmPlace,
     "ssh by openssh": SshPlace,
     "ssh by paramiko": ParamikoPlace,
 }

@@ -31,6 +31,8 @@ HOST = "127.0.0.1"
 class SshPlace:
     """An account of a host that this machine reaches by ssh; its Python knows the toy trainer."""
 
+    name: ClassVar[str] = NAME
+    backend_class: ClassVar[type[SshBackend]] = SshBackend
     engine: ClassVar[str] = "openssh"
     label = f"{NAME} (ssh to {HOST})"
     marks = [pytest.mark.django_db(transaction=True)]
@@ -60,7 +62,7 @@ class SshPlace:
         script = f'#!/bin/sh\nPYTHONPATH="{self._toy()}:$PYTHONPATH" exec /usr/bin/python3 "$@"\n'
         python = self.account.write("bin/python", script)
         python.chmod(0o755)
-        self.entry = Entry(
+        self.entry: Any = Entry(
             type="ssh",
             host=HOST,
             user=target.user,
@@ -79,10 +81,14 @@ class SshPlace:
                 self.account.write(f"toy/{file.name}", file.read_text(encoding="utf-8"))
         return self.account.home / "toy"
 
+    @property
+    def jobs(self) -> Path:
+        return self.account.home / "a folder" / "of potato" / "jobs"
+
     def backend(self) -> Backend:
         place = self
 
-        class WithGateway(SshBackend):
+        class WithGateway(self.backend_class):  # type: ignore[name-defined,misc]
             """The supervisor hands the gateway over; the contract knows nothing of it."""
 
             def start(self, job: Job, bundle: Path, directory: Path, gateway: Any = None) -> Any:
@@ -91,7 +97,7 @@ class SshPlace:
             def attach(self, job: Job, directory: Path, gateway: Any = None) -> Any:
                 return super().attach(job, directory, place.gateway(job))
 
-        return WithGateway(NAME, self.entry)
+        return WithGateway(self.name, self.entry)
 
     def gateway(self, job: Job) -> Gateway:
         from training.api.gateway import Gateway
@@ -108,7 +114,7 @@ class SshPlace:
 
     def job(self, directory: Path, do: str, run_id: str = "") -> tuple[Job, JobDir]:
         now = datetime.now(tz=UTC)
-        return lay_out(directory, self.runs, NAME, do, run_id, status="running", started_at=now)
+        return lay_out(directory, self.runs, self.name, do, run_id, status="running", started_at=now)
 
     def begin(self, directory: Path, do: str, run_id: str = "") -> tuple[Execution, Job, JobDir]:
         job, jobdir = self.job(directory, do, run_id)
@@ -123,9 +129,8 @@ class SshPlace:
 
     def is_free(self, jobdir: JobDir) -> bool:
         """Seen with other eyes than the backend's: nothing of the account runs, and no folder of a job is there."""
-        jobs = self.account.home / "a folder" / "of potato" / "jobs"
         running = [one for one in self.account.processes() if _counts(one)]
-        return not running and not (jobs.is_dir() and any(jobs.iterdir()))
+        return not running and not (self.jobs.is_dir() and any(self.jobs.iterdir()))
 
     def clear(self) -> None:
         for execution in self.begun:

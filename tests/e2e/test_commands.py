@@ -45,12 +45,6 @@ def test_a_backend_that_is_not_there_names_the_nearest(place: Any) -> None:
     refuses(place.potato("training", "check", "gpu-sever", "config.yaml"), "no backend 'gpu-sever'", "gpu-server")
 
 
-def test_a_backend_that_is_not_built_yet_could_not_start_a_run(place: Any) -> None:
-    done = place.potato("training", "check", "cluster", "config.yaml")
-    assert done.returncode == 1
-    assert "Runs through SLURM are not built into this version" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -18,7 +18,7 @@ LOCAL = "local"
 BACKENDS = {
     LOCAL: "training.backends.local:LocalBackend",
     "ssh": "training.backends.ssh:SshBackend",
-    "slurm": "training.backends.unbuilt:UnbuiltBackend",
+    "slurm": "training.backends.slurm:SlurmBackend",
     "agent": "training.backends.agent:AgentBackend",
 }
 

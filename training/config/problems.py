@@ -43,6 +43,7 @@ IDS = {
     "remote_dir_tmp": "A slurm `remote_dir` under /tmp or /var/tmp, which no other node sees; name shared storage.",
     "time": "A `time` that sbatch does not read.",
     "mem": "A `mem` that sbatch does not read.",
+    "sbatch_args": "An option of sbatch that makes several jobs of one, or takes the job out of the agent's sight.",
     "gpus": 'A `gpus` that is not `auto`, `none`, `"1"` or `"0,1"`.',
     "package": "An entry of `packages` is an option of pip.",
     "env_name": "A name in `env` that no shell takes.",

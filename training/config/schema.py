@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from training.agent.slurm.options import fault_of_args
 from training.config import sbatch_time
 
 # A year; what is meant to be without limit is left out.
@@ -121,6 +122,12 @@ def _time(value: Any) -> Any:
     if isinstance(value, str) and sbatch_time.minutes(value) is None:
         raise wrong("time", f"is {value[:40]!r}, which sbatch does not read", f"Its forms: {sbatch_time.FORMS}")
     return value
+
+
+def _sbatch_args(words: list[str]) -> list[str]:
+    if fault := fault_of_args(words):
+        raise wrong("sbatch_args", fault, "Every other option of sbatch may stand there")
+    return words
 
 
 def _memory(value: Any) -> Any:
@@ -246,7 +253,7 @@ class SlurmBackend(Reached):
         BeforeValidator(_time),
         WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0}]}),
     ] = Field(None, description=f"sbatch `--time`: {sbatch_time.FORMS}.", examples=["04:00:00"])
-    sbatch_args: list[Text] = Field(
+    sbatch_args: Annotated[list[Text], AfterValidator(_sbatch_args)] = Field(
         default_factory=list, description="More options of sbatch, as a list of words.", examples=[["--mail-type=END"]]
     )
     prelude: list[Text] = Field(

@@ -1,5 +1,6 @@
 """What a login node must have for an agent to submit there, and the facts of it as JSON for a server that looks."""
 
+import argparse
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Dict, Sequence
 
 from ..errors import NoPlace
+from ..install import is_whole
 from . import queue
 from .options import Settings
 
@@ -15,16 +17,25 @@ OWN_TO_EACH_NODE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the folders th
 
 
 def main(argv: Sequence[str]) -> int:
-    """`login DIRECTORY`: one line of JSON: host, python, the path of each command, and where DIRECTORY really is."""
-    directory = os.path.realpath(os.path.expanduser(argv[0]))
+    """`login DIRECTORY [--code FOLDER]`: one line of JSON, which begins with {"host": .
+
+    Host, python, the path of each command, where DIRECTORY really is, and whether our code is whole in FOLDER.
+    """
+    parser = argparse.ArgumentParser("login")
+    parser.add_argument("directory")
+    parser.add_argument("--code", default="")
+    parser.add_argument("--patience", type=float)  # nothing here needs any
+    asked = parser.parse_args(argv)
+    directory = os.path.realpath(os.path.expanduser(asked.directory))
     facts = {
         "host": os.uname().nodename,
         "python": "%d.%d.%d" % sys.version_info[:3],
         "commands": commands(),
         "directory": directory,
         "own_to_node": top_of(directory),
+        "has_code": is_whole(asked.code, os.path.basename(asked.code)),
     }
-    print(json.dumps(facts))
+    print("\n" + json.dumps(facts), flush=True)
     return 0
 
 

@@ -18,18 +18,22 @@ class Reason(NamedTuple):
     exit_code: int = UNEXPECTED
 
 
-TIME_LIMIT = Reason("it reached its time limit", "slurm_time_limit", "Raise time of the backend, or train on less")
-NODE = Reason("its node failed", "slurm_node_failed", "Start the run again")
+TIME_LIMIT = Reason(
+    "it reached its time limit", code="slurm_time_limit", hint="Raise time of the backend, or train on less"
+)
+NODE = Reason("its node failed", code="slurm_node_failed", hint="Start the run again")
 PREEMPTED = Reason(
     "it was preempted by a job of higher priority",
-    "slurm_preempted",
-    "Start the run again, or use a partition or qos that is not preempted",
+    code="slurm_preempted",
+    hint="Start the run again, or use a partition or qos that is not preempted",
 )
-MEMORY = Reason("it ran out of memory", "out_of_memory", "Raise mem of the backend", OUT_OF_MEMORY)
-SOMEBODY = Reason("it was cancelled by somebody else", "slurm_cancelled", "Ask who looks after the cluster")
-DEADLINE = Reason("it reached its deadline", "slurm_time_limit")
+MEMORY = Reason("it ran out of memory", code="out_of_memory", hint="Raise mem of the backend", exit_code=OUT_OF_MEMORY)
+SOMEBODY = Reason("it was cancelled by somebody else", code="slurm_cancelled", hint="Ask who looks after the cluster")
+DEADLINE = Reason("it reached its deadline", code="slurm_time_limit")
 SECOND_START = Reason(
-    "SLURM started it a second time, and its first attempt is lost", "slurm_started_twice", "Start the run again"
+    "SLURM started it a second time, and its first attempt is lost",
+    code="slurm_started_twice",
+    hint="Start the run again",
 )
 
 # JobState of scontrol.
@@ -71,8 +75,10 @@ def unknown(described: Mapping[str, str], directory: Path, has_begun: bool) -> R
     fact = "SLURM calls it %s with exit code %s" % (state, code) if state else "SLURM has forgotten it"
     if not has_begun:
         hint = "remote_dir must be on storage that login node and compute nodes share"
-        return Reason("it left no trace in %s (%s)" % (directory, fact), "slurm_no_trace", hint)
-    return Reason("%s, and it left no exit code" % fact, "slurm_ended", "slurm.out of the run's folder may say more")
+        return Reason("it left no trace in %s (%s)" % (directory, fact), code="slurm_no_trace", hint=hint)
+    return Reason(
+        "%s, and it left no exit code" % fact, code="slurm_ended", hint="slurm.out of the run's folder may say more"
+    )
 
 
 def end_of(output: Path) -> str:

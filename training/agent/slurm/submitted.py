@@ -50,7 +50,7 @@ class Submitted:
         self._order = None  # type: Optional[Callable[[], bool]]
         self._order_at = 0.0
         self._stop = ""
-        self._over = False
+        self._over = bool(record.get("is_over"))
 
     # What process.Launched has too.
 
@@ -82,6 +82,8 @@ class Submitted:
         self._over = self._is_over()
         if self._over:
             self._copying.finish()
+            if self._gone_at is not None:
+                write_record(self.jobdir, self.name, self.job, is_over=True)
 
     def end(self) -> int:
         """The worker's exit code. Raises Unfit with the reason, where SLURM or somebody ended the job."""
@@ -187,7 +189,8 @@ class Submitted:
 
     def _tell(self, seen: Seen) -> None:
         said = "%s %s %s %s" % (seen.state, seen.reason, seen.nodes, bool(seen.start))
-        if said == self._said or seen.is_ending:
+        # Behind the worker's last word nothing is said of its job any more.
+        if said == self._said or seen.is_ending or self.jobdir.read_exit_code() is not None:
             return
         self._said = said
         _say(self.jobdir, Event("status", {"state": "running", "step": "SLURM job %s: %s" % (self._number, seen.text)}))
@@ -215,23 +218,22 @@ class Submitted:
         except (OSError, ValueError):
             return
         if what == "prelude":
-            words = self.settings.prelude[int(line) - 1] if 0 < int(line) <= len(self.settings.prelude) else "?"
-            said = _last_line(self.jobdir.output)
-            sentence = "The prelude's line %s failed on %s with exit code %s: %s" % (line, node, status, words)
-            sentence, code = (sentence + (" (%s)" % said if said else ""), "prelude_failed")
-        elif what == "python":
-            sentence, code = "%s was not found on %s" % (self.settings.job_python, node), "no_python"
-        else:
-            said = _last_line(self.jobdir.stderr) or "exit code %s" % status
-            sentence, code = "The worker could not be started on %s: %s" % (node, said), "worker_not_started"
-        raise Unfit(sentence, _HINTS[code], code=code, exit_code=UNEXPECTED)
+            raise self._prelude_failed(int(line), status, node)
+        if what == "python":
+            sentence, hint = "%s was not found on %s", "Set job_python to an interpreter that the compute nodes have"
+            raise Unfit(sentence % (self.settings.job_python, node), hint, code="no_python", exit_code=UNEXPECTED)
+        said = _last_line(self.jobdir.stderr) or "exit code %s" % status
+        sentence = "The worker could not be started on %s: %s" % (node, said)
+        hint = "job_python must be Python 3.8 or newer"
+        raise Unfit(sentence, hint, code="worker_not_started", exit_code=UNEXPECTED)
 
-
-_HINTS = {
-    "prelude_failed": "slurm.out of the run's folder has all that it printed",
-    "no_python": "Set job_python to an interpreter that the compute nodes have",
-    "worker_not_started": "job_python must be Python 3.8 or newer",
-}
+    def _prelude_failed(self, line: int, status: str, node: str) -> Unfit:
+        words = self.settings.prelude[line - 1] if 0 < line <= len(self.settings.prelude) else "?"
+        sentence = "The prelude's line %d failed on %s with exit code %s: %s" % (line, node, status, words)
+        said = _last_line(self.jobdir.output)
+        sentence += " (%s)" % said if said else ""
+        hint = "Each line of prelude must be a whole command of bash that exits 0"
+        return Unfit(sentence, hint, code="prelude_failed", exit_code=UNEXPECTED)
 
 
 class _Asking(threading.Thread):
@@ -255,16 +257,20 @@ def name_of(jobdir: SharedDir) -> str:
     return "potato-" + jobdir.path.name
 
 
-def read_record(jobdir: SharedDir) -> Dict[str, str]:
-    """{"name", "job", "cluster"}; without a job where sbatch was not heard to the end; empty before it was called."""
+def read_record(jobdir: SharedDir) -> Dict[str, Any]:
+    """{"name", "job", "cluster", "is_over"}; without a job where sbatch was not heard to the end.
+
+    Empty before it was called.
+    """
     try:
         return json.loads(jobdir.record.read_text())
     except (OSError, ValueError):
         return {}
 
 
-def write_record(jobdir: SharedDir, name: str, job: Optional[JobId]) -> None:
-    record = {"name": name}
+def write_record(jobdir: SharedDir, name: str, job: Optional[JobId], is_over: bool = False) -> None:
+    """`is_over`: SLURM has forgotten the job, and need not be asked again."""
+    record = {"name": name, "is_over": is_over}  # type: Dict[str, Any]
     if job:
         record.update(job=job.number, cluster=job.cluster)
     write_whole(jobdir.record, json.dumps(record).encode())

@@ -28,6 +28,7 @@ class SshBackend(Backend):
     type: ClassVar[str] = "ssh"
     travels: ClassVar[bool] = True
     by_gateway: ClassVar[bool] = True
+    session_class = Session
 
     @property
     def label(self) -> str:
@@ -55,7 +56,7 @@ class SshBackend(Backend):
     def _execution(self, job: Job, jobdir: JobDir, gateway: Gateway | None) -> SshExecution:
         if gateway is None:
             raise BackendRefused(f"There is no gateway for the agent on {self.entry.host}")
-        session = Session(self.name, self.entry, job, jobdir, gateway)
+        session = self.session_class(self.name, self.entry, job, jobdir, gateway)
         if not (jobdir.path / OVER).exists():
             session.start()
         return SshExecution(jobdir, session)

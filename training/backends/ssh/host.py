@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from training.agent import install
 from training.backends.connection import Connection, NoAnswer, Process, framing
@@ -54,11 +54,18 @@ class Looked:
 class Host:
     """One host through one connection; `place` is its name in sentences."""
 
+    clear_timeout_s: ClassVar[float] = CLEAR_TIMEOUT_S
+
     def __init__(self, connection: Connection, entry: Entry, code: Code | None = None) -> None:
         self.connection = connection
         self.entry = entry
         self.place = connection.target.host
         self.code = code or Code.here()
+
+    @property
+    def packages(self) -> list[str]:
+        """What an environment is made for over there."""
+        return self.entry.packages
 
     # Looking.
 
@@ -85,8 +92,12 @@ class Host:
         facts = json.loads(words["facts"])
         return Looked(python, words["directory"], facts["has_code"], facts)
 
+    def survey(self, packages: Sequence[str]) -> list[str]:
+        """The agent's command that looks around over there."""
+        return ["survey", self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages]
+
     def _look_script(self, packages: Sequence[str], patience_s: float | None) -> str:
-        wanted = [self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages]
+        wanted = self.survey(packages)
         wanted += [] if patience_s is None else ["--patience", f"{patience_s:.1f}"]
         return "\n".join(
             [
@@ -106,7 +117,7 @@ class Host:
                 'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
                 'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',
                 'cat >"$aside/code.zip" || exit 3',
-                f'PYTHONPATH="$aside/code.zip"{self._modules()} "$python" -m training.agent survey {shlex.join(wanted)}'
+                f'PYTHONPATH="$aside/code.zip"{self._modules()} "$python" -m training.agent {shlex.join(wanted)}'
                 f' --code "$directory/code/{self.code.hash}" >"$aside/facts" || exit',
                 f'printf "%s\\n" "{MARK}facts $(sed -n \'/^{{"host": /p\' "$aside/facts" | tail -n 1)"',
             ]
@@ -149,11 +160,11 @@ class Host:
 
     def make_environment(self, looked: Looked) -> str:
         """The interpreter that has the backend's `packages`: an environment over the host's own, made once."""
-        if not self.entry.packages:
+        if not self.packages:
             return looked.python
-        named = "\n".join([looked.python, looked.facts["python"], *sorted(self.entry.packages)])
+        named = "\n".join([looked.python, looked.facts["python"], *sorted(self.packages)])
         target = posixpath.join(looked.directory, "env", hashlib.sha256(named.encode()).hexdigest()[:32])
-        self._install(looked.python, ["packages", target, *self.entry.packages], b"", PACKAGES_TIMEOUT_S)
+        self._install(looked.python, ["packages", target, *self.packages], b"", PACKAGES_TIMEOUT_S)
         return posixpath.join(target, "bin", "python")
 
     def _install(self, python: str, words: Sequence[str], data: bytes, timeout_s: float) -> None:
@@ -185,7 +196,7 @@ class Host:
         script = "\n".join(
             [*self._beginning(), *_exports({"PYTHONPATH": code}), shlex.join([*words, *(["--keep"] if keep else [])])]
         )
-        answer = self._run(script, timeout_s=CLEAR_TIMEOUT_S)
+        answer = self._run(script, timeout_s=self.clear_timeout_s)
         if answer.exit_code:
             raise self._failed(f"What is left of the run in {words[-1]} could not be removed", answer)
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from training.config.schema import SshBackend as Entry
 
 # A person waits for a check. A run is more patient: see host.py, gpus.py.
-CHECK_S = 9.5
-CONNECT_S = 8.0
+CHECK_S = 8.0  # letting go of what hangs there takes up to two more
+CONNECT_S = 7.0
 PYTHON_S = 1.0  # of a look, for the interpreter alone
 NOBODY = Path("/nonexistent/potato.sock")  # nothing comes through a forward that is only tried
 
@@ -33,7 +33,7 @@ def look(name: str, label: str, entry: Entry) -> Report:
     try:
         with closing(make(target_of(entry), entry.ssh_client)) as connection:
             connection.connect(CONNECT_S)
-            forwards = _Forwards(connection)
+            forwards = Forwards(connection)
             try:
                 looked = _looked(Host(connection, entry), until - time.monotonic())
             finally:
@@ -94,7 +94,7 @@ def _refusal(looked: Looked) -> list[Concern]:
 PIN = 'A run may find it full; gpus: "N" names another card'
 
 
-class _Forwards:
+class Forwards:
     """A forward is tried while the host is looked at."""
 
     def __init__(self, connection: Connection) -> None:

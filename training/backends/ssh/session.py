@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
@@ -51,6 +51,9 @@ class Session(threading.Thread):
     `fault` is why the run could not go on, where that is so. `awaits_agent` is True while the agent is to be heard: at
     other times the session itself works, each step with its own limit of time.
     """
+
+    host_class: ClassVar[type[Host]] = Host
+    last_word_s: ClassVar[float] = LAST_WORD_S
 
     def __init__(self, name: str, entry: Entry, job: Job, jobdir: JobDir, gateway: Gateway) -> None:
         super().__init__(name=f"ssh {job.run_id}", daemon=True)
@@ -189,7 +192,7 @@ class Session(threading.Thread):
         except BaseException:
             connection.close()
             raise
-        self._connection, self._host = connection, Host(connection, self.entry)
+        self._connection, self._host = connection, self.host_class(connection, self.entry)
 
     # 2: the interpreter, and the GPU.
 
@@ -213,8 +216,8 @@ class Session(threading.Thread):
         self._code = self._there.copy_code(self._seen)
 
     def _environment(self) -> str:
-        if self.entry.packages:
-            self._say(f"installing {', '.join(self.entry.packages)} on {self.entry.host}")
+        if packages := self._there.packages:
+            self._say(f"installing {', '.join(packages)} on {self.entry.host}")
         self._installing = True
         try:
             if self._end.is_set():
@@ -257,11 +260,17 @@ class Session(threading.Thread):
             "workdir": self._seen.directory,
             "python": python,
             "on_disconnect": self.entry.on_disconnect,
+            "names_artifacts": not self.entry.fetch_artifacts,
+            "keep": self.entry.keep_remote,
+            **self.orders_of_type(),
+        }
+
+    def orders_of_type(self) -> dict[str, object]:
+        """How the agent is to start its worker."""
+        return {
             "gpus": self.entry.gpus,
             "min_free_gpu_mb": self.entry.min_free_gpu_mb,
             "unfit": self._seen.facts["choice"]["unfit"],
-            "names_artifacts": not self.entry.fetch_artifacts,
-            "keep": self.entry.keep_remote,
         }
 
     @property
@@ -307,7 +316,7 @@ class Session(threading.Thread):
 
     def _wait_for_last_word(self) -> None:
         """The order to kill goes out with the next answer; what is not heard in time is ended by clear()."""
-        until = time.monotonic() + (0 if self._let_go else LAST_WORD_S)
+        until = time.monotonic() + (0 if self._let_go else self.last_word_s)
         while time.monotonic() < until and self.jobdir.read_exit_code() is None and not self._agent_ended():
             time.sleep(LOOK_EVERY_S)
 
