@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import time
 import zipfile
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +139,29 @@ class There:
             with suppress(psutil.Error):  # it has ended meanwhile
                 found.append(" ".join(process.cmdline()))
         return [line for line in found if word in line]
+
+    @contextmanager
+    def noexec_tmp(self) -> Iterator[None]:
+        """Reached by a daemon that sees a /tmp where nothing may be executed. Raises NoSshd."""
+        server, port = self.client.server, service.free_port()
+        server.port()
+        own = (f"Port {port}", f"PidFile {server.folder}/noexec.pid")
+        lines = (server.folder / "default.conf").read_text().splitlines()
+        config = server.folder / "noexec.conf"
+        config.write_text("\n".join([*own, *(line for line in lines if not line.startswith(("Port ", "PidFile ")))]))
+        script = f"mount --bind /tmp /tmp && mount -o remount,bind,noexec /tmp && exec {server.program} -D -f {config}"
+        daemon = subprocess.Popen([service.program("unshare"), "-m", "sh", "-c", script], stderr=subprocess.DEVNULL)
+        try:
+            while not service.listening(port):
+                if daemon.poll() is not None:
+                    raise service.NoSshd("a mount namespace cannot be made here")
+                time.sleep(0.01)
+            self.target = self.client.target(account=self.account, port=port)
+            yield
+        finally:
+            self.close()
+            daemon.kill()
+            daemon.wait()
 
     def close(self) -> None:
         self.open.close()

@@ -8,14 +8,18 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hostlab import HOST, PYTHON, There, wheel_of
 from jobfolders import wait_for
 
+from tests.conftest import require_or_skip
+from tests.services import sshd as service
 from training.agent import install
 from training.backends.connection import framing
+from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host
 from training.errors import BackendRefused, TrainingError
 
@@ -128,3 +132,20 @@ def test_environments_that_no_run_used_for_a_month_are_removed(there: There) -> 
     host.make_environment(host.look())
     assert "0" * 32 not in environments(there)
     assert {"1" * 32, "mine"} < set(environments(there))
+
+
+def test_a_tmp_where_nothing_may_be_executed_is_no_obstacle(there: There, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(there.noexec_tmp())
+        except service.NoSshd as reason:
+            require_or_skip(str(reason))
+        host = there.host(packages=["tiny"], env=offer(there))
+        there.program("anything", "exit 0")
+        assert framing.run(host.connection, "~/bin/anything").exit_code == 126
+        looked = host.look()
+        code, python = host.copy_code(looked), host.make_environment(looked)
+        assert code.startswith("/tmp/") and imported(host, python, "tiny") == 0
+        door = forward(host.connection, tmp_path / "nobody.sock")
+        door.close()
+        assert there.check().ok
