@@ -158,9 +158,11 @@ def give_locked(run_id: str, job: Job, asking: Asking, jobdir: JobDir) -> Given 
         return NoWork(f"run {run_id} is being concluded", SOON_S)
     if overtaken(run, asking):
         return NoWork("a later request of this agent was answered", SOON_S)
+    is_first = not jobdir.agent_file.exists()
     with storing(jobdir.agent_file):
         jobdir.write_agent(asking.agent, asking.host)
-    runs.record(run_id, heard_at=asking.at)
+    if is_first:  # later only reports are a sign of life: who claims without end would keep the run, and all others wait
+        runs.record(run_id, heard_at=asking.at)
     return Given(job, tokens.issue_for_run(run_id), run.reported_events)
 
 

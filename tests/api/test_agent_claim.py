@@ -66,6 +66,17 @@ def test_a_claim_whose_answer_was_lost_is_given_again_with_another_token(lab: La
     assert RunToken.objects.count() == 1
 
 
+def test_a_claim_of_a_run_that_was_given_before_is_no_sign_of_life(lab: Lab) -> None:
+    caller = lab.given()
+    assert caller.row.heard_at
+    silent_since = timezone.now() - timedelta(seconds=100)
+    Run.objects.update(heard_at=silent_since)
+    caller.token = lab.claim().json()["token"]
+    assert caller.row.heard_at == silent_since
+    caller.report()
+    assert caller.row.heard_at > silent_since
+
+
 def test_an_answer_that_comes_after_a_later_one_voids_no_token(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     caller = lab.given()
     before = timezone.now() - timedelta(seconds=10)
