@@ -46,6 +46,7 @@ class SshLab:
         self.host()
         self.site: Site = self.place.serve("--workers", "1")
         self.standby: subprocess.Popen[bytes] | None = None
+        self.standby_log = folder / "standby.log"
         self.n_gates = 0
 
     def _install_python(self) -> Path:
@@ -216,19 +217,22 @@ class SshLab:
 
     def kill_supervisor(self) -> None:
         """kill -9 of the one that works; another stands by, for `potato serve` takes longer with each death."""
-        if self.standby is None or self.standby.poll() is not None:
-            with (self.folder / "standby.log").open("ab") as log:
-                self.standby = subprocess.Popen(
-                    [sys.executable, str(ROOT / "manage.py"), "training_supervisor", str(self.place.config)],
-                    env=self.place.env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                )
-            until(lambda: "waits" in (self.folder / "standby.log").read_text(), 30, "another supervisor")
-            (self.folder / "standby.log").write_text("")
+        self._stand_by()
+        until(lambda: "waits" in self.standby_log.read_text(), 30, "another supervisor")
         ((holder,),) = self.place.query("SELECT holder FROM training_supervisorlease")
         psutil.Process(int(holder.split("|")[1])).kill()
+
+    def _stand_by(self) -> None:
+        if self.standby is not None and self.standby.poll() is None:
+            return
+        with self.standby_log.open("wb") as log:
+            self.standby = subprocess.Popen(
+                [sys.executable, str(ROOT / "manage.py"), "training_supervisor", str(self.place.config)],
+                env=self.place.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
     def kill_site(self) -> None:
         """kill -9 of the web server, workers and all."""
