@@ -7,8 +7,13 @@ import os
 import secrets
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from potato_site.refusal import refuse
+from training.databasemark import DatabaseMark, described
 
 DATABASE = "site.sqlite3"
 KEY_FILE = "secret_key"
@@ -29,6 +34,14 @@ def training_folder(config_file: str) -> Path | None:
         return load(Path(config_file)).config.training
     except TrainingError:
         return None
+
+
+def mark_of(folder: Path, database: Mapping[str, Any]) -> DatabaseMark:
+    """The mark of a folder's one database; ends the process where the folder belongs to another one."""
+    mark = DatabaseMark(folder, described(database, folder))
+    if other := mark.other():
+        refuse(f"{mark.sentence(other)}\n  {mark.hint}")
+    return mark
 
 
 def make_private(folder: Path, with_database: bool = True) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import dj_database_url
-
-from potato_site.project_files import DATABASE, make_private, secret_key, training_folder
-from potato_site.refusal import refuse_memory, refuse_without_driver
+from potato_site.database_url import database_of
+from potato_site.project_files import DATABASE, make_private, mark_of, secret_key, training_folder
 
 HERE = Path(__file__).resolve().parent
 
@@ -25,8 +23,27 @@ def _flag(variable: str) -> bool:
 # The project file that this site serves; everything about training is read from it.
 POTATO_CONFIG = os.environ.get("POTATO_CONFIG", "")
 _TRAINING = training_folder(POTATO_CONFIG)
+
+# A site without a project has nothing to keep: its database is in memory, and its commands still load.
+_DATABASE_URL = os.environ.get("DATABASE_URL", "")
+_OWN_DATABASE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": str(_TRAINING / DATABASE) if _TRAINING else ":memory:",
+    "CONN_MAX_AGE": 60,
+}
+DATABASES = {"default": database_of(_DATABASE_URL) if _DATABASE_URL else _OWN_DATABASE}
+if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
+    DATABASES["default"]["OPTIONS"] = {
+        # Readers go on while one writes; a writer takes its lock at once and waits its turn, so that no
+        # transaction is half done when it meets another writer.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 30,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+# What the project's folder is marked with; before anything is made in it, for the database may be the wrong one.
+DATABASE_MARK = mark_of(_TRAINING, DATABASES["default"]) if _TRAINING is not None else None
 if _TRAINING is not None:
-    make_private(_TRAINING, with_database=not os.environ.get("DATABASE_URL"))
+    make_private(_TRAINING, with_database=not _DATABASE_URL)
 
 DEBUG = _flag("DJANGO_DEBUG")
 SECRET_KEY = os.environ.get("DJANGO_SECRET_KEY") or secret_key(_TRAINING)
@@ -85,30 +102,6 @@ TEMPLATES = [
         },
     },
 ]
-
-# A site without a project has nothing to keep: its database is in memory, and its commands still load.
-_OWN_DATABASE = {
-    "ENGINE": "django.db.backends.sqlite3",
-    "NAME": str(_TRAINING / DATABASE) if _TRAINING else ":memory:",
-    "CONN_MAX_AGE": 60,
-}
-_DATABASE_URL = os.environ.get("DATABASE_URL", "")
-DATABASES = {
-    "default": dj_database_url.parse(_DATABASE_URL, conn_max_age=60, conn_health_checks=True)
-    if _DATABASE_URL
-    else _OWN_DATABASE
-}
-refuse_without_driver(str(DATABASES["default"]["ENGINE"]))
-if _DATABASE_URL:
-    refuse_memory(str(DATABASES["default"]["ENGINE"]), str(DATABASES["default"]["NAME"]))
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    DATABASES["default"]["OPTIONS"] = {
-        # Readers go on while one writes; a writer takes its lock at once and waits its turn, so that no
-        # transaction is half done when it meets another writer.
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 30,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-    }
 
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"

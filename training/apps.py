@@ -1,6 +1,7 @@
 """The training app."""
 
 from django.apps import AppConfig
+from django.db.models.signals import post_migrate
 
 
 class TrainingConfig(AppConfig):
@@ -10,3 +11,6 @@ class TrainingConfig(AppConfig):
 
     def ready(self) -> None:
         from training import checks  # noqa: F401  (registers itself)
+        from training.databasemark import leave_mark
+
+        post_migrate.connect(leave_mark, sender=self, dispatch_uid="training.database_mark")

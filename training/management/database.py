@@ -9,6 +9,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from training.databasemark import leave_mark
 from training.errors import BadRequest
 
 
@@ -27,9 +28,13 @@ def open_database_of(config: Path) -> None:
 
 
 def bring_up_to_date() -> bool:
-    """Apply the migrations that are not applied yet; True where there were any. Raises django.db.DatabaseError."""
+    """Apply the migrations that are not applied yet; True where there were any.
+
+    Raises django.db.DatabaseError, and BadRequest where the training folder belongs to another database.
+    """
     executor = MigrationExecutor(connection)
-    if not executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        return False
-    call_command("migrate", verbosity=0, interactive=False)
-    return True
+    wanting = bool(executor.migration_plan(executor.loader.graph.leaf_nodes()))
+    if wanting:
+        call_command("migrate", verbosity=0, interactive=False)
+    leave_mark()
+    return wanting
