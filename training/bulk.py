@@ -81,6 +81,28 @@ def clean(text: str) -> str:
     return _UNFIT.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+# Lists and objects within one another, from another machine's hand. Whoever reads them later, page or API, walks them
+# by a call for each, and Python allows for some hundreds.
+DEEPEST = 50
+
+
+def is_deep(value: Any, text: str | None = None) -> bool:
+    """Whether the JSON value is nested deeper than DEEPEST; in `text`, its JSON, few brackets tell that at once."""
+    if text is not None and text.count("[") + text.count("{") <= DEEPEST:
+        return False
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        level = [inner for item in level for inner in _within(item)]
+    return bool(level)
+
+
+def _within(value: Any) -> Iterable[Any]:
+    """What a list or an object holds; of anything else nothing."""
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
 def clean_json(value: Any) -> Any:
     """The JSON value with every text in it clean(); RecursionError where it is nested too deep."""
     if isinstance(value, str):

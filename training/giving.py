@@ -161,7 +161,7 @@ def give_locked(run_id: str, job: Job, asking: Asking, jobdir: JobDir) -> Given 
     is_first = not jobdir.agent_file.exists()
     with storing(jobdir.agent_file):
         jobdir.write_agent(asking.agent, asking.host)
-    if is_first:  # later only reports are a sign of life: who claims without end would keep the run, and all others wait
+    if is_first:  # later only a report is a sign of life: who claims without end would keep the run for ever
         runs.record(run_id, heard_at=asking.at)
     return Given(job, tokens.issue_for_run(run_id), run.reported_events)
 

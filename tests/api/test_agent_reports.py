@@ -12,7 +12,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from tests.api.agentside import Caller, Lab, log
-from training import intake
+from training import bulk, intake
 from training.agent.jobdir import EventTail
 from training.intake import reports
 from training.models import MetricPoint, Run, StepLine
@@ -163,6 +163,22 @@ def test_one_bad_event_keeps_its_whole_batch_out(agent: Caller, name: str) -> No
     assert answer.json()["code"] == "bad_request"
     assert "number 1 of the batch" in answer.json()["error"]
     assert agent.row.reported_events == 0 and agent.events == []
+
+
+@pytest.mark.parametrize("depth", [60, 600, 900])
+@pytest.mark.parametrize("inner", ["1", '"\\ud800"'])
+def test_what_is_taken_of_an_event_can_be_read(agent: Caller, depth: int, inner: str) -> None:
+    def body(deep: int) -> bytes:
+        nested = ('{"a": [' * (deep // 2) + inner + "]}" * (deep // 2)).encode()
+        return b'{"v": 1, "first": 0, "events": [{"event": "result", "status": "x", "metrics": %s}]}' % nested
+
+    answer = agent.send("POST", "report", body(depth))
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert "nested" in answer.json()["error"] and agent.events == []
+    assert agent.send("POST", "report", body(48)).status_code == 200
+    (event,) = EventTail(agent.jobdir.events).read()
+    intake.take_events(agent.run_id, [event], timezone.now())
+    assert agent.row.result["metrics"] == bulk.clean_json(event.fields["metrics"])
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,26 @@ def test_predictions_are_stored_whole_with_the_split_of_the_ledger(make_run: Mak
     assert not warnings()
 
 
+def nest(depth: int, inner: str) -> str:
+    return '{"x": [' * (depth // 2) + inner + "]}" * (depth // 2)
+
+
+@pytest.mark.parametrize("depth", [60, 700, 990])
+@pytest.mark.parametrize("inner", ["0.5", "NaN"])
+def test_a_line_that_is_nested_deep_costs_itself_alone(
+    make_run: MakeRun, tmp_path: Path, depth: int, inner: str
+) -> None:
+    make_run(items=ITEMS)
+    form = '{"instance_id": "a", "schema_name": "sentiment", "payload": {"label": %s, "scores": %s}, "confidence": 0.7}'
+    scores = (form % ('"positive"', nest(depth, inner))).encode()
+    label = (form % (f'[{{"start": 0, "end": 2, "label": "person", "more": {nest(depth, inner)}}}]', "{}")).encode()
+    file = write(tmp_path / "p.jsonl", [scores, label, line("b", "negative")])
+    assert intake.take_predictions("r1", file, NOW) == 1
+    assert stored("instance_id") == [("b",)]
+    (said,) = warnings()
+    assert said.startswith("2 of the 3 lines") and "nested too deep" in said
+
+
 @pytest.mark.parametrize(
     "label", ["positive", "", "4", 3.5, 7, 0, [], ["price", "food"], [{"start": 0, "end": 2, "label": "person"}]]
 )

@@ -125,6 +125,10 @@ class Events(serializers.Field):
             raise serializers.ValidationError(f"number {place} of the batch is nested too deeply") from None
         except ValueError:
             raise serializers.ValidationError(f"number {place} of the batch holds a number that is too large") from None
+        if bulk.is_deep(document, text):
+            raise serializers.ValidationError(
+                f"number {place} of the batch is nested deeper than {bulk.DEEPEST} levels"
+            )
         try:
             return text.encode() + b"\n"
         except UnicodeEncodeError:  # half characters travel as the escapes that JSON has for them

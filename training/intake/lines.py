@@ -22,6 +22,7 @@ _UNFIT_ESCAPE = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 # A softmax in single precision may end a little above 1.
 ROUNDING = 1e-6
 SHORT_ID = 125  # characters, which no encoding makes longer than a key
+TOO_DEEP = "nested too deep"
 MOST_TALK = 100  # characters of somebody else's word within a sentence of ours
 
 # One prediction: schema, label as JSON, confidence, scores as JSON, outcome, instance id.
@@ -149,7 +150,7 @@ def _decode(line: bytes) -> Any:
     except ValueError:
         return Unfit("not JSON")
     except RecursionError:
-        return Unfit("nested too deep")
+        return Unfit(TOO_DEEP)
 
 
 def _confidence(value: Any) -> tuple[float | None, str]:
@@ -184,14 +185,25 @@ def _scores(scores: Any) -> str | None:
     """Label -> probability as JSON; a score that is no number is left out, and so is anything but a mapping."""
     if not isinstance(scores, dict):
         return None
-    try:
-        return _encode_json(scores)
-    except ValueError:
-        return _encode_json(finite(scores))
+    text = _as_json(scores)
+    return _encode_json(finite(scores)) if text is None else text
 
 
 def _finite_label(label: Any) -> str:
+    text = _as_json(label)
+    if text is None:
+        raise Unfit("with a label that is not finite")
+    return text
+
+
+def _as_json(value: Any) -> str | None:
+    """None where a number is not finite; who asks for that may walk the value, for it is not deep."""
     try:
-        return _encode_json(label)
+        text = _encode_json(value)
     except ValueError:
-        raise Unfit("with a label that is not finite") from None
+        text = None
+    except RecursionError:
+        raise Unfit(TOO_DEEP) from None
+    if bulk.is_deep(value, text):
+        raise Unfit(TOO_DEEP)
+    return text
