@@ -11,7 +11,7 @@ def test_the_agent_knows_the_keys_of_the_project_file() -> None:
 
 
 def test_each_key_is_the_option_of_its_name() -> None:
-    assert OPTIONS == {key: "--" + key.replace("_", "-") for key in OPTIONS}
+    assert {key: "--" + key.replace("_", "-") for key in OPTIONS} == OPTIONS
 
 
 def test_what_is_left_out_means_the_same_on_both_sides() -> None:

@@ -15,6 +15,7 @@ SUBMIT_TIMEOUT_S = 60.0
 COMMANDS = ("sbatch", "squeue", "scancel")
 
 _FORMAT = "%i|%T|%S|%N|%r|%j"
+_PREFIX = re.compile(r"^s\w+: (error: )?")
 _ID = re.compile(r"(\d+)(?:;([\w.-]+))?")
 _WORDY_ID = re.compile(r"Submitted batch job (\d+)(?: on cluster ([\w.-]+))?")
 _TROUBLE = re.compile(r"error|timed out|unable to contact|connection refused", re.IGNORECASE)
@@ -33,10 +34,10 @@ class Answer(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Its last words, for a sentence."""
+        """What it complained of, for a sentence."""
         lines = [line.strip() for line in (self.err + "\n" + self.out).split("\n") if line.strip()]
-        telling = [line for line in lines if "error" in line.lower()] or lines
-        return telling[0][:500] if telling else "no word"
+        telling = [_PREFIX.sub("", line) for line in lines if "error" in line.lower()] or lines
+        return "; ".join(telling)[:500] or "no word"
 
 
 class JobId(NamedTuple):

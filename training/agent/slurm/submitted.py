@@ -317,10 +317,12 @@ def _found(name: str) -> Optional[JobId]:
 
 def _refused(answer: queue.Answer) -> Unfit:
     words = answer.words if answer.code != 0 else "it exited 0 and named no job: %s" % answer.words
-    words = words[len("sbatch: error: ") :] if words.startswith("sbatch: error: ") else words
     hint = "Ask sbatch on the login node by hand with the same options"
     return Unfit(
-        "sbatch on %s did not take the job: %s" % (os.uname().nodename, words), hint, "slurm_refused", UNEXPECTED
+        "sbatch on %s did not take the job: %s" % (os.uname().nodename, words),
+        hint,
+        code="slurm_refused",
+        exit_code=UNEXPECTED,
     )
 
 
