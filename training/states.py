@@ -36,6 +36,9 @@ STOP = "stop"
 KILL = "kill"
 WAIT = "wait"
 
+# What the `status` of a worker's result may be; without one the result itself says that it finished.
+SAID_FINISHED = ("success", "ok")
+
 # The worker's exit code (SPEC 7) -> the code of the run's error, and what it means where the worker said nothing.
 EXITS = {
     1: ("fit_failed", "it met an error that it did not name"),
@@ -75,6 +78,7 @@ class Facts:
     killable: bool = False  # there is something at the place that a kill could still end
     exit_code: int | None = None
     has_result: bool = False
+    unfinished: str = ""  # the status of a result that says something else than SAID_FINISHED
     complaint: Fault | None = None  # the worker's last error event
     failure: str = ""  # what the execution says of an end without a result
 
@@ -148,7 +152,7 @@ def _decide_stopping(facts: Facts, limits: Limits, now: datetime, over: bool) ->
 
 def _finished(facts: Facts) -> bool:
     """The worker's own word, and the only one, for a success."""
-    return facts.exit_code == 0 and facts.has_result
+    return facts.exit_code == 0 and facts.has_result and not facts.unfinished
 
 
 def _decide_over(facts: Facts) -> Decision:
@@ -244,4 +248,7 @@ def _killed(place: str, number: int) -> str:
 def _no_result(facts: Facts) -> Fault:
     if facts.complaint:
         return facts.complaint
+    if facts.unfinished:
+        sentence = f"The worker said that it did not finish: the status of its result is '{facts.unfinished}'"
+        return Fault(sentence, "not_finished")
     return Fault(facts.failure or f"The worker on {facts.place} ended without a result", "no_result")

@@ -100,7 +100,7 @@ def say(jobdir: JobDir, event: str, **fields: Any) -> None:
         handle.write(Event(event, fields).to_line())
 
 
-def finish(directory: Path, code: int = 0, result: bool = True) -> None:
+def finish(directory: Path, code: int = 0, result: bool = True, **said: Any) -> None:
     """Let the worker of a job directory end: every item of val, test and unlabeled is predicted `positive`."""
     jobdir = JobDir(directory)
     for number in range(5):
@@ -111,7 +111,14 @@ def finish(directory: Path, code: int = 0, result: bool = True) -> None:
             for row in bundle.iter_rows(jobdir.bundle, split):
                 handle.write(prediction(row["instance_id"], split))
     if result:
-        say(jobdir, "result", status="ok", model_version="1", metrics={"train_accuracy": 0.9}, label_order={}, notes=[])
+        fields = {
+            "status": "ok",
+            "model_version": "1",
+            "metrics": {"train_accuracy": 0.9},
+            "label_order": {},
+            "notes": [],
+        }
+        say(jobdir, "result", **{**fields, **said})
     jobdir.write_exit_code(code)
 
 

@@ -123,6 +123,14 @@ def test_row_9_an_exit_code_without_a_word_still_makes_a_sentence(code: int) -> 
     assert spoken(ended(RUNNING, code))[2].startswith(f"The worker on gpu-server ended with exit code {code}")
 
 
+def test_row_10_a_result_that_says_something_else_is_no_success() -> None:
+    decision = decide(replace(ended(RUNNING), unfinished="error"), LIMITS, NOW)
+    sentence = "The worker said that it did not finish: the status of its result is 'error'"
+    assert (decision.to, decision.because, decision.code) == ("error", sentence, "not_finished")
+    complained = replace(ended(RUNNING), unfinished="error", complaint=Fault("No CUDA", "no_cuda"))
+    assert spoken(complained) == ("move", "error", "No CUDA")
+
+
 @pytest.mark.parametrize(("code", "result"), [(0, False), (None, True), (None, False)])
 def test_row_10_an_end_without_a_result_or_a_code_is_an_error(code: int | None, result: bool) -> None:
     sentence = "The worker on gpu-server ended without a result"
@@ -178,6 +186,7 @@ anything = st.builds(
     killable=st.booleans(),
     exit_code=st.none() | st.integers(-300, 300),
     has_result=st.booleans(),
+    unfinished=st.sampled_from(["", "error"]),
     complaint=faults,
     failure=st.text(),
 )

@@ -762,3 +762,19 @@ def test_an_errand_that_nobody_wants_any_more_ends_at_its_next_check() -> None:
     errand.abandon()
     assert wake.wait(5) and errand.done
     assert isinstance(errand.error, supervisor.errand.Abandoned)
+
+
+def test_a_worker_that_says_that_it_did_not_finish_is_no_success(stage: Stage, running: Run) -> None:
+    finish(stage.directory(running), status="error")
+    stage.settle()
+    ended = now_of(running)
+    assert (ended.status, ended.error_code, ended.exit_code) == (ERROR, "not_finished", 0)
+    assert ended.error.startswith("The worker said that it did not finish")
+    assert not Prediction.objects.exists()
+
+
+def test_a_count_of_predictions_that_is_not_what_was_stored_is_said(stage: Stage, running: Run) -> None:
+    finish(stage.directory(running), n_predictions=10_000)
+    stage.settle()
+    n = now_of(running).n_predictions
+    assert f"The worker's result says n_predictions 10000, and {n} are stored" in lines(running, "warning")

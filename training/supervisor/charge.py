@@ -7,9 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from training import bulk
 from training.agent.jobdir import JobDir
 from training.models import Run
-from training.states import Facts, Fault, Limits
+from training.states import SAID_FINISHED, Facts, Fault, Limits
 
 if TYPE_CHECKING:
     from training.agent.protocol import Event, Job
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # Building, or storing what a finished worker left: work that is done again when a supervisor dies in it. One that kills
 # every supervisor (the machine's memory runs out) must end some time.
 MOST_TAKEN_UP = 5
+MOST_TALK = 100  # characters of somebody else's word within a sentence of ours
 
 
 @dataclass
@@ -89,6 +91,7 @@ class Charge:
             killable=execution is not None and not execution.done and not self.killed,
             exit_code=execution.exit_code if execution else None,
             has_result=run.result is not None,
+            unfinished=unfinished(run),
             complaint=_fault_of(execution) or complaint(run),
             failure=(execution.failure or "") if execution else "",
         )
@@ -110,6 +113,12 @@ def _fault_of(execution: Execution | None) -> Fault | None:
 def complaint(run: Run) -> Fault | None:
     """The worker's last error event, as intake has put it into the run's row."""
     return Fault(run.error, run.error_code, run.error_hint) if run.error else None
+
+
+def unfinished(run: Run) -> str:
+    """The status of the worker's result, where it says something else than that it finished."""
+    status = run.result.get("status") if isinstance(run.result, dict) else None
+    return "" if status is None or status in SAID_FINISHED else bulk.cut(str(status) or "empty", MOST_TALK)
 
 
 def limits_of(config: ProjectConfig, backend_name: str, job: Job | None = None) -> Limits:

@@ -35,11 +35,20 @@ def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | 
     """
     runs.step(run.id, "storing the predictions")
     runs.record(run.id, phase="evaluating")
+    n_stored = 0
     if predictions is not None:
         most_mb = config.model_training.max_predictions_mb
-        intake.take_predictions(run.id, predictions, timezone.now(), limit_mb=most_mb, check=check)
+        n_stored = intake.take_predictions(run.id, predictions, timezone.now(), limit_mb=most_mb, check=check)
+    _compare(run, n_stored)
     check()
     runs.record(run.id, scores=held_out_scores(run.id, directory / "bundle", check))
+
+
+def _compare(run: Run, n_stored: int) -> None:
+    """Say it where the worker counted other predictions than were stored; what was left out is said besides."""
+    said = run.result.get("n_predictions") if isinstance(run.result, dict) else None
+    if isinstance(said, int) and not isinstance(said, bool) and said != n_stored:
+        runs.step(run.id, f"The worker's result says n_predictions {said}, and {n_stored} are stored", level="warning")
 
 
 def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:
