@@ -296,14 +296,50 @@ def test_a_token_over_plain_http_to_another_machine_is_warned_of(machine):
     assert "warning: the token travels unencrypted to http://potato.example.org:8000" in machine.out()
 
 
-def test_a_job_that_is_none_is_said_and_the_agent_goes_on(machine):
+@pytest.mark.parametrize(
+    "fields, words",
+    [({"run_id": "../../etc"}, "cannot name a folder"), ({"v": 2}, "protocol version 2"), ({"seed": "x"}, "seed")],
+)
+def test_a_job_that_is_none_is_given_back_and_the_agent_goes_on(machine, fields, words):
     good = machine.site.job
-    machine.site.job = dict(good, run_id="../../etc")
+    machine.site.job = dict(good, **fields)
     agent = machine.start("--keep")
-    wait_for(lambda: "the server's job cannot be run" in machine.out(), "the sentence")
-    assert agent.poll() is None
-    machine.site.job = good
+    wait_for(lambda: machine.site.result, "the result of the one that cannot be run")
+    assert "the server's job cannot be run" in machine.out() and agent.poll() is None
+    (error,) = machine.site.said("error")
+    assert error["code"] == "bad_spec" and words in error["message"] and machine.site.result["exit_code"] == 2
+    machine.site.job, machine.site.result = good, None
+    machine.site.events.clear()
     wait_for(lambda: machine.site.result, "the result")
+    agent.terminate()
+    assert agent.wait(30) == 0
+
+
+def test_a_token_that_would_be_a_header_is_not_sent_and_not_shown(machine):
+    def inject(handler):
+        handler.document()
+        handler.answer(job=machine.site.job, token="token\r\nX-Evil: yes", n_events=0)
+
+    machine.site.then("claim", inject)
+    agent = machine.start()
+    wait_for(lambda: machine.site.result, "the run, given again with a good token")
+    assert "lacks a token that can be sent" in machine.out() and "Evil" not in machine.out()
+    agent.terminate()
+    assert agent.wait(30) == 0
+
+
+def test_a_folder_that_cannot_be_written_ends_the_run_and_not_the_agent(machine):
+    machine.jobdir.path.parent.mkdir(parents=True)
+    machine.jobdir.path.write_text("no folder")
+    agent = machine.start()
+    wait_for(lambda: machine.site.result, "the result")
+    (error,) = machine.site.said("error")
+    assert str(machine.jobdir.path) in error["message"] and machine.site.result["exit_code"] == 1
+    machine.jobdir.path.unlink()
+    machine.site.result = None
+    machine.site.events.clear()
+    wait_for(lambda: machine.site.result, "the next result")
+    assert machine.site.result["exit_code"] == 0
     agent.terminate()
     assert agent.wait(30) == 0
 

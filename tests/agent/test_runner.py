@@ -1,5 +1,6 @@
 """One run, from its document to its result, against a site that behaves and one that does not."""
 
+import errno
 import hashlib
 import json
 import os
@@ -11,11 +12,11 @@ import pytest
 from jobfolders import TOY, make_job, python, wait_for
 from standin import RUN_TOKEN, Site, after, hang_up, lose_the_answer, says, shows_page
 
-from training.agent import client, reporter, runner, workdir
+from training.agent import client, outbox, reporter, runner, workdir
 from training.agent.client import Contact
 from training.agent.console import Console
 from training.agent.environment import code_folder, worker_environment
-from training.agent.jobdir import EventLog
+from training.agent.jobdir import EventLog, JobDir
 from training.agent.process import is_held
 from training.agent.protocol import Event, Job
 from training.agent.runner import Claimed, Place, Runner, Wish
@@ -392,6 +393,53 @@ def test_an_interpreter_that_is_not_there_is_a_sentence(here):
     (error,) = here.site.said("error")
     assert error["code"] == "backend_refused" and "/no/such/python" in error["message"]
     assert here.site.result["exit_code"] == 1
+
+
+def full(*words, **more):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("place, name", [(JobDir, "write_job"), (JobDir, "write_agent"), (outbox, "write_whole")])
+def test_a_disk_that_is_full_before_the_run_is_told_without_it(here, monkeypatch, place, name):
+    monkeypatch.setattr(place, name, full)
+    here.site.n_events = 7
+    here.site.then("report", lose_the_answer, says(503, "unexpected"))
+    assert here.run().status == "error"
+    (error,) = here.site.events
+    assert error["code"] == "disk_full" and str(here.jobdir.path) in error["message"]
+    assert (here.site.result["exit_code"], here.site.result["n_events"]) == (1, 8)
+    assert not here.jobdir.path.exists()
+
+
+def test_a_disk_that_becomes_full_loses_what_was_to_be_said_to_nobody(here, monkeypatch):
+    monkeypatch.setattr(EventLog, "write", full)
+    here.python = "/no/such/python"
+    assert here.run().status == "error"
+    (error,) = here.site.events
+    assert error["code"] == "backend_refused" and here.site.result["exit_code"] == 1
+
+
+def test_a_reporter_whose_disk_is_full_ends_the_worker_and_the_run(here, monkeypatch):
+    do(here, "ask")
+    here.begin()
+    group = here.jobdir.read_keeper()["worker_pgid"]
+    monkeypatch.setattr(outbox.Outbox, "batch", full)
+    assert here.end().status == "error"
+    assert here.site.said("error")[0]["code"] == "disk_full" and here.site.result["exit_code"] == 1
+    with pytest.raises(ProcessLookupError):
+        os.killpg(group, 0)
+
+
+def test_a_note_of_the_agents_own_that_has_no_room_costs_no_run(here, monkeypatch):
+    monkeypatch.setattr(EventLog, "write", full)
+    monkeypatch.setattr(workdir, "write_whole", full)
+    assert here.run().status == "success" and here.site.predictions
+
+
+def test_a_full_disk_and_no_server_wait_for_the_server(here, monkeypatch):
+    monkeypatch.setattr(JobDir, "write_job", full)
+    here.site.then("report", *[hang_up] * 1000)
+    assert here.run(give_up_s=0.5).is_owed
 
 
 def test_a_bundle_that_is_none_is_told_of(here, tmp_path):

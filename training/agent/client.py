@@ -15,6 +15,7 @@ import http.client
 import random
 import time
 from typing import Any, Callable, Dict, Mapping, Optional, TypeVar
+from urllib.parse import quote
 
 from . import errors
 from .errors import AgentError, NotTheSite, Refused, RunOver, TokenRefused, Unanswered
@@ -112,7 +113,7 @@ class Client:
         headers = {"Authorization": self._authorization}
         if start:
             headers.update({"Range": "bytes=%d-" % start, "If-Range": '"%s"' % sha256})
-        return self.persist(lambda: self._open_bundle("/runs/%s/bundle" % run_id, headers))
+        return self.persist(lambda: self._open_bundle(_of_run(run_id, "bundle"), headers))
 
     def _open_bundle(self, path: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
         response = self._wire.open("GET", PREFIX + path, headers)
@@ -124,7 +125,7 @@ class Client:
 
     def report(self, run_id: str, body: bytes) -> Dict[str, Any]:
         """One try, since what is to be reported may have grown before the next one."""
-        return self.post("/runs/%s/report" % run_id, body)
+        return self.post(_of_run(run_id, "report"), body)
 
     def predictions(self, run_id: str, body: Body, n_bytes: int, sha256: str) -> Dict[str, Any]:
         """Put the predictions; `body` is a file, read from its start at every try."""
@@ -133,10 +134,14 @@ class Client:
             "Content-Length": str(n_bytes),
             "X-Content-SHA256": sha256,
         }
-        return self.persist(lambda: self.once("PUT", "/runs/%s/predictions" % run_id, headers, body))
+        return self.persist(lambda: self.once("PUT", _of_run(run_id, "predictions"), headers, body))
 
     def result(self, run_id: str, result: Mapping[str, Any]) -> Dict[str, Any]:
-        return self.persist(lambda: self.post("/runs/%s/result" % run_id, json_line(dict(result, v=VERSION))))
+        return self.persist(lambda: self.post(_of_run(run_id, "result"), json_line(dict(result, v=VERSION))))
+
+
+def _of_run(run_id: str, what: str) -> str:
+    return "/runs/%s/%s" % (quote(run_id, safe=""), what)
 
 
 # Answers.

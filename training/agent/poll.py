@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from . import probe, token, workdir
+from . import lastword, probe, token, workdir
 from .client import Client, Contact
 from .console import Console
 from .errors import AgentError, NoPlace, TokenRefused, Unfit
@@ -192,17 +192,30 @@ class Agent:
 
     def _take(self, answer: Dict[str, Any]) -> Optional[Outcome]:
         """Run what the answer brings; None where it brings nothing."""
-        document = answer.get("job")
-        self._sweep(document.get("run_id") if isinstance(document, dict) else "")
-        if not document:
+        self._sweep(_run_of(answer))
+        if not answer.get("job"):
             return None
         try:
             claimed = claimed_of(answer)
             jobdir = self.workdir.job(claimed.job.run_id, self.place.slurm is not None)
-        except (ValueError, Unfit) as error:
+        except (ValueError, RecursionError, Unfit) as error:
             self.console.say("the server's job cannot be run: %s" % error)
-            return Outcome("error", str(error)) if self.once else None
+            return self._refuse(answer, str(error))
         return self._run(claimed, jobdir)
+
+    def _refuse(self, answer: Dict[str, Any], why: str) -> Optional[Outcome]:
+        """Give a job back that is none for us: its run would be running for ever."""
+        run_id, secret = _run_of(answer), token.sendable(answer.get("token"))
+        if run_id and secret:
+            unfit = Unfit("The agent on %s cannot run this job: %s" % (os.uname().nodename, why), code="bad_spec")
+            client = Client(self.address, secret, Contact(self.address), self._pause, self.console.say)
+            try:
+                lastword.say(client, run_id, unfit)
+            except AgentError as error:
+                self.console.say("run %s could not be given back: %s" % (run_id, error))
+            finally:
+                client.close()
+        return Outcome("error", why) if self.once else None
 
     def _run(self, claimed: Claimed, jobdir: Any) -> Optional[Outcome]:
         self._why = ""
@@ -210,20 +223,16 @@ class Agent:
         self.signals.is_idle = False
         try:
             outcome = Runner(claimed, jobdir, self.place).run()
-        except OSError as error:
-            self.console.say("error: %s: %s" % (error.filename or jobdir.path, error.strerror))
-            self._swept = False
-            return None
         finally:
             self.signals.is_idle = True
         self._swept = not outcome.is_owed
         self.console.say(outcome.sentence)
         return outcome
 
-    def _sweep(self, but: Any) -> None:
+    def _sweep(self, but: str) -> None:
         """What earlier agents of this name left is no run of ours any more, but for the one that was given again."""
         if not self._swept:
-            for jobdir in self.workdir.unfinished(self.place.agent, str(but or "")):
+            for jobdir in self.workdir.unfinished(self.place.agent, but):
                 self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
                 workdir.tidy(jobdir)
         self._swept = True
@@ -276,12 +285,19 @@ class Gpus:
         self._found = [{"name": c.name, "total_mb": c.total_mb, "free_mb": c.free_mb} for c in probe.gpus()]
 
 
+def _run_of(answer: Dict[str, Any]) -> str:
+    """The id of the run that an answer brings; empty where it brings none."""
+    document = answer.get("job")
+    run_id = document.get("run_id") if isinstance(document, dict) else ""
+    return run_id if isinstance(run_id, str) else ""
+
+
 def claimed_of(answer: Dict[str, Any]) -> Claimed:
     """The run of a claim's answer; ValueError where it is none."""
     job = Job.from_json(json_line(answer["job"]).decode("utf-8"))
-    secret, n_events = answer.get("token"), answer.get("n_events")
-    if not isinstance(secret, str) or not secret or not isinstance(n_events, int):
-        raise ValueError("The claim's answer lacks a token or n_events")
+    secret, n_events = token.sendable(answer.get("token")), answer.get("n_events")
+    if not secret or not isinstance(n_events, int):
+        raise ValueError("The claim's answer lacks a token that can be sent, or n_events")
     return Claimed(job, secret, n_events, answer.get("report_every_s") or 1.0)
 
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple, Union
 
 from .client import Client
 from .errors import AgentError, EventsMissing, ProxyTooLarge, Refused
@@ -25,7 +25,7 @@ class Reporter(threading.Thread):
     def __init__(self, client: Client, run_id: str, outbox: Outbox, every_s: float) -> None:
         super().__init__(name="reporter", daemon=True)
         self.order = ""
-        self.ended = None  # type: Optional[AgentError]
+        self.ended: Union[AgentError, OSError, None] = None
         self._client = client
         self._client.pause = self._pause
         self._run_id = run_id
@@ -78,9 +78,9 @@ class Reporter(threading.Thread):
                 self._wait()
         except Closed:
             return
-        except AgentError as error:
+        except (AgentError, OSError) as error:  # OSError: our own disk
             self.ended = error
-        except Exception as error:  # a full disk, say; without reports the run cannot go on
+        except Exception as error:  # without reports the run cannot go on
             self.ended = AgentError("The reports stopped: %s: %s" % (type(error).__name__, error))
         finally:
             self._client.close()

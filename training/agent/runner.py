@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
-from . import download, unpacking, workdir
+from . import download, lastword, unpacking, workdir
 from .client import Client, Contact
 from .console import Console
 from .environment import worker_environment
@@ -106,35 +106,52 @@ class Runner:
         self._look_s = LOOK_S if place.slurm is None else SHARED_LOOK_S
         self.is_new = not jobdir.job_file.exists()
         self._n_events = claimed.n_events
-        self._prepare()
-        self._log = EventLog(jobdir.events)
-        self._tail = EventTail(jobdir.events)
-        while self._tail.read():  # what was told before this agent came
-            continue
         self.client = Client(place.address, claimed.token, self.contact, self._pause, place.console.say)
-        ours = Client(place.address, claimed.token, self.contact, tell=place.console.say)
-        outbox = Outbox(jobdir, claimed.n_events)
-        self.reporter = Reporter(ours, self.job.run_id, outbox, claimed.report_every_s)
         self._stopping = _Stopping(self.job.grace_seconds)
+        self._unsaid = None  # type: Optional[Unfit]
         self._owner_was_heard = False
         self._awaits_worker = False
         self._progress_at = 0.0
         self._looked_at = 0.0
+        self._unopened = None  # type: Optional[OSError]
+        try:
+            self._open(claimed)
+        except OSError as error:
+            self._unopened = error
 
     def run(self) -> Outcome:
-        """To the end, whatever that is. OSError alone comes out: the agent's own disk."""
-        self.reporter.start()
+        """To the end, whatever that is."""
         try:
-            outcome = self._attend()
+            if self._unopened is not None:
+                raise self._unopened
+            outcome = self._reported_run()
+        except OSError as error:
+            outcome = self._without_disk(error)
         finally:
-            self.reporter.close()
             self.client.close()
-            self._log.close()
             self.place.console.clear()
         self._tidy(outcome)
         return outcome
 
     # The order of things.
+
+    def _open(self, claimed: Claimed) -> None:
+        self._prepare()
+        self._log = EventLog(self.jobdir.events)
+        self._tail = EventTail(self.jobdir.events)
+        while self._tail.read():  # what was told before this agent came
+            continue
+        ours = Client(self.place.address, claimed.token, self.contact, tell=self.place.console.say)
+        outbox = Outbox(self.jobdir, claimed.n_events)
+        self.reporter = Reporter(ours, self.job.run_id, outbox, claimed.report_every_s)
+
+    def _reported_run(self) -> Outcome:
+        self.reporter.start()
+        try:
+            return self._attend()
+        finally:
+            self.reporter.close()
+            self._log.close()
 
     def _attend(self) -> Outcome:
         try:
@@ -232,7 +249,8 @@ class Runner:
         result = {"exit_code": code, "artifact_uri": self._artifact_uri(code), "log": _end_of(self.jobdir.stderr)}
         self.launched = None
         self._stopping.is_over = True
-        workdir.write_whole(result_file(self.jobdir), b"{}")
+        with suppress(OSError):  # a note for ourselves
+            workdir.write_whole(result_file(self.jobdir), b"{}")
         back_to = None  # type: Optional[int]
         while True:
             self._drain(back_to)
@@ -256,12 +274,17 @@ class Runner:
     def _give_in(self, unfit: Unfit) -> int:
         """A run that cannot go on here: its error event, where there is something to tell; returns the exit code."""
         if self.launched is None or not self.launched.alive:
-            self._log.mend()
-        if unfit.code:
-            fields = {"code": unfit.code, "message": unfit.message}
-            self._log.write(Event("error", dict(fields, hint=unfit.hint) if unfit.hint else fields))
-        else:
+            with suppress(OSError):
+                self._log.mend()
+        if not unfit.code:
             self._say(unfit.message, state="cancelled")
+            return unfit.exit_code
+        try:
+            self._log.write(lastword.event_of(unfit))
+            self.jobdir.events.stat()  # a file that was removed takes every word, and keeps none
+        except OSError:
+            self._unsaid = unfit
+            raise
         return unfit.exit_code
 
     def _without_server(self, lost: GaveUp) -> Outcome:
@@ -272,8 +295,32 @@ class Runner:
             self._give_in(Unfit(sentence, code="server_unreachable"))
         return Outcome("", "run %s: %s" % (self.job.run_id, lost.message), is_owed=True)
 
+    def _without_disk(self, error: OSError) -> Outcome:
+        """The run's folder cannot be written: the server is told all the same, or the run is held for ever."""
+        with suppress(OSError):
+            self._end_worker(SHORT_GRACE_S)
+        unfit = self._unsaid or download.unwritten(error, self.jobdir.path)
+        self._stopping.is_over = True
+        self.client.pause = self._wait
+        try:
+            lastword.say(self.client, self.job.run_id, unfit, _end_of(self.jobdir.stderr))
+        except RunOver as over:
+            return Outcome(over.status, _over(self.job, over.status, over))
+        except GaveUp as lost:
+            return Outcome("", "run %s: %s" % (self.job.run_id, lost.message), is_owed=True)
+        except AgentError as refusal:
+            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, refusal))
+        return Outcome("error", "run %s ended: %s" % (self.job.run_id, unfit.message))
+
     def _end_worker(self, grace_s: float) -> None:
         workdir.end(self.jobdir, self.launched, grace_s)
+
+    def _wait(self, seconds: float) -> None:
+        """Between two tries of the last word, which no file and no reporter has a part in."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._obey(self.place.wish.order(), "")
+            time.sleep(self._look_s)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -324,7 +371,12 @@ class Runner:
     # Words.
 
     def _say(self, step: str, state: str = "running") -> None:
-        self._log.write(Event("status", {"state": state, "step": step}))
+        self._mention(Event("status", {"state": state, "step": step}))
+
+    def _mention(self, event: Event) -> None:
+        """What a run can do without: what it cannot, fails by itself where the disk is full."""
+        with suppress(OSError):
+            self._log.write(event)
 
     def _progress(self, phase: str) -> Callable[[int, int], None]:
         def progress(current: int, total: int) -> None:
@@ -332,7 +384,7 @@ class Runner:
             now = time.monotonic()
             if current >= total or now - self._progress_at >= PROGRESS_EVERY_S:
                 self._progress_at = now
-                self._log.write(Event("progress", {"phase": phase, "current": current, "total": total, "eta_s": None}))
+                self._mention(Event("progress", {"phase": phase, "current": current, "total": total, "eta_s": None}))
 
         return progress
 

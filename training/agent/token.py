@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 from .environment import code_folder
 from .errors import NoPlace
@@ -59,9 +59,14 @@ def _of_pipe(descriptor: str) -> str:
         return ""
 
 
+def sendable(token: Any) -> str:
+    """The token, or nothing where it cannot stand in a header: behind a line's end in it, another one would begin."""
+    return token if isinstance(token, str) and _PLAIN.fullmatch(token) else ""
+
+
 def _plain(text: str, source: str) -> str:
     token = text.strip()
-    if not _PLAIN.fullmatch(token):
+    if not sendable(token):
         raise NoPlace("%s holds no token" % source, "`potato training register` prints one")
     return token
 
