@@ -61,6 +61,16 @@ def test_a_workers_words_cannot_command_the_terminal():
     assert "\\x1b[2Jgone \\u202e" in stream.getvalue()
 
 
+def test_numbers_without_end_are_passed_over():
+    stream = Terminal()
+    console = Console(stream)
+    for current, total in ((10**400, 1), (10**400, 0.5), (1, float("nan")), (float("inf"), float("inf"))):
+        console.event(Event("progress", {"phase": "train", "current": current, "total": total}))
+    assert stream.getvalue() == ""
+    console.event(Event("progress", {"phase": "train", "current": 1, "total": 1, "eta_s": 10**400}))
+    assert stream.getvalue().endswith("100 %")
+
+
 def test_progress_that_makes_no_sense_is_passed_over():
     stream = StringIO()
     console = Console(stream)

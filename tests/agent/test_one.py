@@ -230,7 +230,7 @@ def test_a_run_whose_folder_is_gone_is_an_error_and_no_second_start(host):
     assert host.site.came("bundle") == []
 
 
-@pytest.mark.parametrize("status, token", [("cancelled", RUN_TOKEN), ("", "an old token")])
+@pytest.mark.parametrize("status, token", [("cancelled", RUN_TOKEN), ("", "an-old-token")])
 def test_a_run_that_is_over_ends_its_worker_and_sends_nothing(host, status, token):
     host.give("ask")
     first = host.start()

@@ -68,6 +68,49 @@ def test_a_line_that_is_too_long_is_noise_and_is_read_in_pieces(jobdir, monkeypa
     assert words(Outbox(jobdir, 2).batch()) == ["z" * 10]
 
 
+def sent(box):
+    """The events of all batches."""
+    found = []
+    while box.has_more():
+        batch = box.batch()
+        found += json.loads(batch.body())["events"]
+        box.confirm(batch, batch.first + len(batch.lines))
+    return found
+
+
+def result(size):
+    fields = {"status": "success", "model_version": "m1", "n_predictions": 3, "metrics": {"x": "y" * size}}
+    return Event("result", fields, t=1.0).to_line()
+
+
+def test_a_long_result_travels_whole_and_a_longer_one_without_its_metrics(jobdir):
+    write(jobdir, "a", result(900_000), "b", result(3_000_000), "c")
+    events = sent(Outbox(jobdir, 0))
+    whole, core = [event for event in events if event["event"] == "result"]
+    assert len(whole["metrics"]["x"]) == 900_000
+    assert core == dict(v=1, event="result", t=1.0, status="success", model_version="m1", n_predictions=3)
+    assert len(events) == 5
+
+
+def test_a_result_that_is_still_being_written_waits_and_one_without_end_is_noise(jobdir, monkeypatch):
+    line = result(900_000)
+    write(jobdir, "a", line[:-10])
+    box = Outbox(jobdir, 0)
+    assert words(box.batch()) == ["a"]
+    write(jobdir, line[-10:], "b")
+    monkeypatch.setattr(outbox, "LONGEST_READ_BYTES", 500_000)
+    assert words(box.batch()) == ["a", "b"]
+    monkeypatch.undo()
+    assert len(sent(box)) == 3
+
+
+def test_odd_lines_cost_themselves_alone(jobdir):
+    deep = b'{"event": "log", "msg": ' + b"[" * 700 + b"]" * 700 + b"}\n"
+    huge = b'{"event": "log", "t": 1%s, "msg": "huge"}\n' % (b"0" * 400)
+    write(jobdir, "a", deep, huge, "b")
+    assert words(Outbox(jobdir, 0).batch()) == ["a", "huge", "b"]
+
+
 def test_a_server_that_has_fewer_gets_them_from_there(jobdir):
     write(jobdir, *"abcdef")
     box = Outbox(jobdir, 6)

@@ -54,3 +54,28 @@ def test_half_a_character_travels():
 @pytest.mark.parametrize("line", [b"", b"noise", b"[]", b'"status"', b'{"event": "party"}', b"\xff", b"{", b"null"])
 def test_noise_is_no_event(line):
     assert Event.from_line(line, 0) is None
+
+
+def deep(levels):
+    return b'{"event": "log", "msg": ' + b"[" * levels + b"]" * levels + b"}\n"
+
+
+@pytest.mark.parametrize("levels", [150, 700, 100_000])
+def test_an_event_that_is_nested_without_end_is_noise_wherever_it_is_read(levels):
+    assert Event.from_line(deep(levels), 0) is None
+    assert Event.from_line(deep(90), 0).fields["msg"]
+
+
+def test_an_integer_beyond_every_float_costs_no_more_than_itself():
+    line = b'{"event": "progress", "t": 1%s, "current": 2%s}\n' % (b"0" * 400, b"0" * 400)
+    event = Event.from_line(line, 0)
+    assert event.t < 10**12 and event.fields["current"] == 2 * 10**400
+    assert json.loads(event.to_line())["current"] == 2 * 10**400
+
+
+@pytest.mark.parametrize("field", ["grace_seconds", "bundle_bytes", "max_wall_seconds"])
+@pytest.mark.parametrize("number", ["1" + "0" * 400, "-1" + "0" * 400, "NaN", "1e999"])
+def test_a_number_beyond_every_clock_and_disk_is_none_of_a_job(field, number):
+    text = '{"run_id": "r", "trainer": "t", "schemas": ["a"], "%s": %s}' % (field, number)
+    with pytest.raises(ValueError, match="The job's %s is" % field):
+        Job.from_json(text)

@@ -12,6 +12,7 @@ from .protocol import Event
 
 BAR_WIDTH = 24
 BAR_EVERY_S = 0.1
+LONGEST_ETA_S = 10.0**9  # more is no estimate
 
 
 class Console:
@@ -93,13 +94,17 @@ def silence(stream: Any) -> None:
 
 
 def _share(current: Any, total: Any) -> Optional[float]:
-    if not isinstance(current, (int, float)) or not isinstance(total, (int, float)) or total <= 0:
+    if not isinstance(current, (int, float)) or not isinstance(total, (int, float)) or not total > 0:
         return None
-    return min(max(current / total, 0.0), 1.0)
+    try:
+        share = current / total
+    except OverflowError:  # JSON's integers have no end
+        return None
+    return min(max(share, 0.0), 1.0) if share == share else None
 
 
 def _bar(phase: str, share: float, eta_s: Any) -> str:
-    left = "  about %.0f s left" % eta_s if isinstance(eta_s, (int, float)) and eta_s else ""
+    left = "  about %.0f s left" % eta_s if isinstance(eta_s, (int, float)) and 0 < eta_s < LONGEST_ETA_S else ""
     filled = "#" * round(share * BAR_WIDTH)
     return "%s  [%-*s] %3d %%%s" % (phase, BAR_WIDTH, filled, int(share * 100), left)
 

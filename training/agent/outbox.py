@@ -15,7 +15,12 @@ from .protocol import Event
 # A tenth of what the protocol allows, and below what a proxy takes by default (nginx: 1 MB).
 MOST_EVENTS = 1000
 MOST_BYTES = 512 * 1024
-LONGEST_LINE_BYTES = 256 * 1024  # a longer one is noise: no event of ours comes near it
+LONGEST_LINE_BYTES = 256 * 1024  # a longer one is noise, but for a result, whose metrics grow with the labels
+LONGEST_RESULT_BYTES = 1024 * 1024  # of what travels whole; of a longer one, what makes the run a success
+LONGEST_READ_BYTES = 64 * 1024 * 1024  # of a result, to find that in it
+RESULT = b'"event": "result"'  # as our workers write it
+CORE = ("status", "model_version", "predictions_file", "n_predictions")
+MOST_CORE_CHARACTERS = 1000  # of each text in it
 
 
 @dataclass
@@ -107,15 +112,29 @@ class Outbox:
                     return
                 event = Event.from_line(line, -1)
                 if event is not None:
-                    yield event, handle.tell()
+                    yield core_of(event) if len(line) > LONGEST_RESULT_BYTES else event, handle.tell()
+
+
+def core_of(result: Event) -> Event:
+    """What of a result makes its run a success, without its metrics and notes."""
+    fields = {name: result.fields[name] for name in CORE if name in result.fields}
+    short = {k: v[:MOST_CORE_CHARACTERS] if isinstance(v, str) else v for k, v in fields.items()}
+    return Event(result.event, short, result.t, result.seq)
 
 
 def _line(handle: BinaryIO) -> Optional[bytes]:
     """The next whole line, empty in the place of one that is too long; None at the end, or in the middle of one."""
-    line = handle.readline(LONGEST_LINE_BYTES)
+    line = head = handle.readline(LONGEST_LINE_BYTES)
     if line.endswith(b"\n"):
         return line
-    is_long = len(line) == LONGEST_LINE_BYTES
+    is_result = RESULT in head
+    pieces = [head]
+    size = len(head)
     while line and not line.endswith(b"\n"):
         line = handle.readline(LONGEST_LINE_BYTES)
-    return b"" if is_long and line else None
+        size += len(line)
+        if is_result and size <= LONGEST_READ_BYTES:
+            pieces.append(line)
+    if not line or size <= LONGEST_LINE_BYTES:
+        return None
+    return b"".join(pieces) if is_result and size <= LONGEST_READ_BYTES else b""

@@ -3,7 +3,7 @@
 import json
 import time
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple
 
 VERSION = 1
 AGENT_VERSION = "0.1.0"  # of what travels; pyproject.toml's own, held by tests/house/test_agent_version.py
@@ -31,6 +31,7 @@ DOWNLOAD_TRIES = 5  # of the bundle, in a row without a byte gained (SPEC A5)
 PREFIX = "/api/training"
 MOST_EVENTS = 5_000  # in one report
 MOST_REPORT_BYTES = 8 * 1024 * 1024  # of its body
+MOST_DEPTH = 100  # of what is nested in an event
 MOST_LOG_CHARACTERS = 100_000  # of the worker's stderr that travel with the result
 
 # What an answer to a report may order.
@@ -70,7 +71,7 @@ class Job:
         """Read a job; ValueError, with a sentence, where it is not one."""
         try:
             document = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError("The job is not JSON: %s" % error) from None
         if not isinstance(document, dict):
             raise ValueError("The job is not a JSON object")
@@ -82,12 +83,17 @@ class Job:
         if document.get("v", VERSION) != VERSION:
             raise ValueError("The job is of protocol version %s; this worker knows %d" % (document["v"], VERSION))
         for name, value in values.items():
-            if not isinstance(value, _JOB_TYPES[name]) or isinstance(value, bool):
+            if not isinstance(value, _JOB_TYPES[name]) or isinstance(value, bool) or _is_huge(value):
                 raise ValueError("The job's %s is %s, which it cannot be" % (name, json.dumps(value)[:100]))
         if not all(isinstance(name, str) for name in values["schemas"]):
             raise ValueError("The job's schemas are not all names")
         values["schemas"] = tuple(values["schemas"])
         return cls(**values)
+
+
+def _is_huge(value: Any) -> bool:
+    """Whether a number is beyond what float, a clock or a file's size can be."""
+    return isinstance(value, (int, float)) and not abs(value) < 2**63
 
 
 _NOTHING = type(None)
@@ -129,13 +135,28 @@ class Event:
         """Read one line; None where it is noise and not an event."""
         try:
             document = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
-        if not isinstance(document, dict) or document.get("event") not in EVENTS:
+        if not isinstance(document, dict) or document.get("event") not in EVENTS or is_deep(document):
             return None
         rest = {k: v for k, v in document.items() if k not in ("v", "event", "t")}
         t = document.get("t")
-        return cls(document["event"], finite(rest), float(t) if isinstance(t, (int, float)) else time.time(), seq)
+        is_time = isinstance(t, (int, float)) and not _is_huge(t)
+        return cls(document["event"], finite(rest), float(t) if is_time else time.time(), seq)
+
+
+def is_deep(document: Any) -> bool:
+    """Whether a JSON value is nested beyond MOST_DEPTH: Python's own limit is another one in each place of our code."""
+    level = [document]
+    for _ in range(MOST_DEPTH):
+        level = [item for value in level for item in _inside(value)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def json_line(document: Mapping[str, Any]) -> bytes:

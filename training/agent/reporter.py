@@ -154,4 +154,4 @@ def clamped(seconds: Any) -> float:
     """The interval between two reports, within what the protocol allows, whatever a server says."""
     if not isinstance(seconds, (int, float)) or seconds != seconds:
         return REPORT_INTERVAL_S
-    return min(REPORT_INTERVAL_S, max(SOONEST_S, float(seconds)))
+    return float(min(REPORT_INTERVAL_S, max(SOONEST_S, seconds)))
