@@ -36,7 +36,7 @@ def test_a_claim_makes_the_run_this_agents_and_gives_it_once_its_bundle_is_there
     job = lab.lay_out(run)
     answer = lab.claim().json()
     assert answer["job"]["bundle_sha256"] == job.bundle_sha256
-    assert (answer["n_events"], answer["report_every_s"]) == (0, 1.0)
+    assert (answer["n_events"], answer["report_every_s"]) == (0, 0.7)
     assert tokens.run_of(run.pk, answer["token"]).pk == run.pk
     assert lab.jobdir(run).read_agent() == {"agent": AGENT, "host": "ws7"}
 

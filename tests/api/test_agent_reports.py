@@ -26,7 +26,7 @@ def agent(lab: Lab) -> Caller:
 def test_events_become_lines_that_the_supervisor_reads(agent: Caller) -> None:
     events = [log(0), {"event": "metric", "split": "train", "name": "loss", "value": 0.5, "step": 1}]
     answer = agent.report(0, *events)
-    assert answer.json() == {"v": 1, "n_events": 2, "stop": "", "report_every_s": 1.0}
+    assert answer.json() == {"v": 1, "n_events": 2, "stop": "", "report_every_s": 0.7}
     assert agent.events == [{"v": 1, **event} for event in events]
     intake.take_events(agent.run_id, EventTail(agent.jobdir.events).read(), timezone.now())
     assert StepLine.objects.filter(text="line 0").count() == MetricPoint.objects.count() == 1
