@@ -101,7 +101,7 @@ def age_of_events(lab: SshLab, for_s: float = 10.0) -> list[float]:
     said = words_of(lab.job(run_id) / "events.jsonl")
     gate.touch()
     lab.finished(run_id)
-    return [at - said[before + 1] for (_, before), (at, _) in pairwise(shown)]
+    return [at - min(t for step, t in said.items() if step > before) for (_, before), (at, _) in pairwise(shown)]
 
 
 def words_of(events: Path) -> dict[int, float]:
