@@ -17,7 +17,7 @@ from training.states import STATES
 
 OUTCOMES = (
     *("published", "retracted", "superseded", "unfit_confidence"),
-    *("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item"),
+    *("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item", "unknown_label"),
 )
 
 

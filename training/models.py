@@ -165,6 +165,7 @@ class RunItem(models.Model):
 
 
 UNFIT_CONFIDENCE = "unfit_confidence"
+UNKNOWN_LABEL = "unknown_label"
 
 
 class Prediction(models.Model):
@@ -172,7 +173,8 @@ class Prediction(models.Model):
 
     `outcome` is empty until write-back has judged it; then `published`, `retracted`, `superseded`, or the gate that
     kept it back: `train_split`, `schema_not_enabled`, `rejected`, `low_confidence`, `missing_item`. A prediction whose
-    confidence is no number from 0 to 1 waits as `unfit_confidence`: it can pass no gate, one without any can.
+    confidence is no number from 0 to 1 waits as `unfit_confidence`: it can pass no gate, one without any can. One whose
+    label the schema does not have is `unknown_label` from the start: it counts in the scores, and is never judged.
     """
 
     id = models.BigAutoField(primary_key=True)

@@ -18,6 +18,7 @@ GATES = {
     "rejected": _("kept back: a reviewer has rejected it"),
     "low_confidence": _("kept back: below writeback.min_confidence"),
     "missing_item": _("kept back: the item is no longer in the data"),
+    "unknown_label": _("kept back: its schema has no such label"),
 }
 
 

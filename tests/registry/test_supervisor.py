@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections
 
+from tests.registry import standin
 from tests.registry.standin import World, finish, say
 from training import bundle, intake, runs, supervisor, writeback
 from training.agent.jobdir import JobDir
@@ -778,3 +779,16 @@ def test_a_count_of_predictions_that_is_not_what_was_stored_is_said(stage: Stage
     stage.settle()
     n = now_of(running).n_predictions
     assert f"The worker's result says n_predictions 10000, and {n} are stored" in lines(running, "warning")
+
+
+def test_predictions_with_labels_of_somebody_elses_making_are_kept_and_never_published(
+    stage: Stage, running: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = standin.prediction
+    monkeypatch.setattr(standin, "prediction", lambda *words: written(*words).replace(b'": "positive"', b'": "Pos"'))
+    finish(stage.directory(running))
+    stage.settle()
+    ended = now_of(running)
+    assert ended.status == SUCCESS and ended.writeback and ended.writeback["n_written"] == 0
+    assert ended.writeback["n_skipped_unknown_label"] == ended.n_predictions > 0
+    assert [text for text in lines(running, "warning") if "no such label, e.g. \"Pos\" of 'sentiment'" in text]

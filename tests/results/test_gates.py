@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 Predict = Callable[..., Run]
 MakeRun = Callable[..., Run]
 
-SKIPS = ("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item")
+SKIPS = ("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item", "unknown_label")
 
 
 def publish(run_id: str, project: ProjectConfig, present: str = "abcd", **rest: Any) -> dict[str, Any]:
@@ -60,8 +60,25 @@ def test_each_gate_keeps_back_its_own_and_the_report_counts_them(predict: Predic
     }
     assert report == Run.objects.get().writeback
     assert (report["n_read"], report["n_written"]) == (6, 2)
-    assert [report[f"n_skipped_{gate}"] for gate in SKIPS] == [1, 0, 1, 1, 1]
+    assert [report[f"n_skipped_{gate}"] for gate in SKIPS] == [1, 0, 1, 1, 1, 0]
     assert report["n_read"] == report["n_written"] + sum(report[f"n_skipped_{gate}"] for gate in SKIPS)
+
+
+def test_a_label_that_its_schema_does_not_have_takes_no_older_prelabel_down(
+    make_run: MakeRun, predict: Predict, project: ProjectConfig, tmp_path: Path
+) -> None:
+    predict("r1", dict.fromkeys("ab", ("positive", 0.9)))
+    make_run("r2", items=dict.fromkeys("ab", "unlabeled"), minutes=1)
+    file = write(tmp_path / "r2.jsonl", [line("a", "Positive"), line("b", "negative")])
+    schemas = [{"name": "sentiment", "kind": "nominal", "labels": ["positive", "negative"]}]
+    intake.take_predictions("r2", file, NOW, manifest={"schemas": schemas, "labels": {}})
+    Run.objects.filter(pk="r2").update(status="success", finished_at=NOW)
+    publish("r1", project)
+    assert outcomes("r1")["a"] == "published"
+    report = publish("r2", project)
+    assert (report["n_read"], report["n_written"], report["n_skipped_unknown_label"]) == (2, 1, 1)
+    assert outcomes("r2") == {"a": "unknown_label", "b": "published"}
+    assert outcomes("r1")["a"] == "published"
 
 
 def test_a_rejection_takes_a_live_prelabel_down_and_has_the_file_written_anew(

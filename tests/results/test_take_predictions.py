@@ -238,6 +238,36 @@ def test_any_id_finds_its_item(make_run: MakeRun, tmp_path: Path, name: str) -> 
     assert len(Prediction.objects.get().instance_id.encode()) <= 500
 
 
+def schema(kind: str, **more: Any) -> dict[str, Any]:
+    return {"name": "sentiment", "kind": kind, "labels": [], "points": [], **more}
+
+
+@pytest.mark.parametrize(
+    ("declared", "good", "bad"),
+    [
+        (schema("nominal", labels=["positive", "negative"]), ["positive", "mixed"], ["Positive", 1, ["positive"], ""]),
+        (schema("ordinal", labels=["1", "2"], points=["1", "2"]), ["2"], ["3", 2]),
+        (schema("multilabel", labels=["price", "food"]), [[], ["food", "price"]], [["food", "tax"], "food"]),
+        (schema("continuous"), [3, 0.5], ["3"]),
+        (schema("span", labels=["person"]), [[{"start": 0, "end": 2, "label": "person"}]], ["person", ["person"]]),
+        (schema("nominal"), ["anything"], []),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_a_label_that_its_schema_does_not_have_is_told_apart(
+    make_run: MakeRun, tmp_path: Path, declared: dict[str, Any], good: list[Any], bad: list[Any]
+) -> None:
+    labels = dict(enumerate([*good, *bad]))
+    make_run(items={str(at): "test" for at in labels})
+    occurring = {"sentiment": ["mixed"] if declared["labels"] else []}
+    file = write(tmp_path / "p.jsonl", [line(str(at), label) for at, label in labels.items()])
+    manifest = {"schemas": [declared], "labels": occurring}
+    assert intake.take_predictions("r1", file, NOW, manifest=manifest) == len(labels)
+    assert stored("outcome") == [("",)] * len(good) + [("unknown_label",)] * len(bad)
+    said = f"the schema has no such label, e.g. {json.dumps(bad[0])} of 'sentiment'" if bad else ""
+    assert [text.partition(": ")[2] for text in warnings()] == ([said] if said else [])
+
+
 def test_scores_that_are_not_finite_become_null_and_no_mapping_is_none(make_run: MakeRun, tmp_path: Path) -> None:
     make_run(items=ITEMS)
     lines = [

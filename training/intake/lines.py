@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any, BinaryIO
 
 from training import bulk
 from training.agent.protocol import finite
 from training.errors import PredictionsUnreadable
-from training.models import UNFIT_CONFIDENCE
+from training.intake.fitting import Fits
+from training.models import UNFIT_CONFIDENCE, UNKNOWN_LABEL
 
 MB = 1024 * 1024
 LONGEST_LINE = 16 * MB  # bytes; a longer one is no prediction
@@ -55,11 +56,14 @@ class Unfit(Exception):
 class Reader:
     """Lines of a predictions file to rows, and the count of what was left out."""
 
-    def __init__(self, name: str, schemas: Sequence[str]) -> None:
+    def __init__(self, name: str, schemas: Sequence[str], fits: Mapping[str, Fits] | None = None) -> None:
         self.name = name
         self.n_lines = self.n_rows = self.n_unfit = self.n_other_schemas = self.n_unfit_confidences = 0
+        self.n_unknown_labels = 0
         self.first_unfit = (0, "")
         self.other_schema = ""
+        self.unknown_label = ("", "")
+        self._fits = fits or {}
         self._schemas = {schema: bulk.key(schema, 200) for schema in schemas}
 
     def rows(self, lines: list[bytes]) -> list[Row]:
@@ -101,7 +105,13 @@ class Reader:
             confidence, outcome = _confidence(value)
             self.n_unfit_confidences += bool(outcome)
         key = instance_id if len(instance_id) <= SHORT_ID else bulk.key(instance_id)  # it is clean() already
-        return schema, _label(label), confidence, _scores(payload.get("scores")), outcome, key
+        text = _label(label)
+        fits = self._fits.get(name)
+        if fits is not None and not fits(label):
+            outcome = UNKNOWN_LABEL
+            self.n_unknown_labels += 1
+            self.unknown_label = self.unknown_label if self.unknown_label[0] else (text, name)
+        return schema, text, confidence, _scores(payload.get("scores")), outcome, key
 
     def refuse_if_nothing_was_read(self) -> None:
         if self.n_unfit and self.n_unfit == self.n_lines:
@@ -118,6 +128,12 @@ class Reader:
         if self.n_other_schemas:
             name = bulk.cut(self.other_schema, MOST_TALK)
             yield f"{predictions_are(self.n_other_schemas)} for schemas that the run was not asked for, e.g. '{name}'"
+        if self.n_unknown_labels:
+            label, name = (bulk.cut(word, MOST_TALK) for word in self.unknown_label)
+            yield (
+                f"{predictions_are(self.n_unknown_labels)} kept but will pass no gate: "
+                f"the schema has no such label, e.g. {label} of '{name}'"
+            )
         if self.n_unfit_confidences:
             yield (
                 f"{predictions_are(self.n_unfit_confidences)} kept but will pass no gate: "

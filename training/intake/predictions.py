@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
 from training import bulk
 from training.errors import PredictionsUnreadable, RunIsOver, TooLarge, UnknownRun
+from training.intake.fitting import fits_by_schema
 from training.intake.lines import MOST_TALK, Reader, Row, blocks, predictions_are
 from training.models import Prediction, Run, StepLine
 from training.states import ENDS
@@ -52,12 +53,15 @@ def take_predictions(
     now: datetime,
     limit_mb: int | None = None,
     check: Callable[[], None] = lambda: None,
+    manifest: Mapping[str, Any] | None = None,
 ) -> int:
     """Store the predictions of a file; returns how many the run now has.
 
     May be done again, also after a kill in the middle: what is stored stands. A line that is no prediction, a schema
     that the run was not asked for and an item that is not in its bundle are left out, counted and said in the run's
-    log; of two predictions for one item the first stands. `check` is called between two transactions and may raise.
+    log; of two predictions for one item the first stands. With the bundle's `manifest`, a label that the schema does
+    not have is told apart, too: it is stored and never published. `check` is called between two transactions and may
+    raise.
 
     Raises TooLarge above `limit_mb` (max_predictions_mb), PredictionsUnreadable where the file cannot be read or has
     not one prediction among its lines, RunIsOver, UnknownRun.
@@ -67,7 +71,7 @@ def take_predictions(
         raise UnknownRun(f"There is no run {bulk.cut(run_id, MOST_TALK)}")
     if run.predictions_stored_at:
         return run.n_predictions
-    reader = Reader(file.name, run.schemas)
+    reader = Reader(file.name, run.schemas, fits_by_schema(manifest) if manifest else {})
     strangers = _Strangers(run_id)
     try:
         with file.open("rb") as lines:

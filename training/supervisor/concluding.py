@@ -31,14 +31,16 @@ PORTION = 500  # ids that one query names
 def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | None, check: Check) -> None:
     """Put what a finished worker left into the database: predictions once, then the scores on held-out items.
 
-    Raises PredictionsUnreadable, TooLarge, RunIsOver (somebody ended the run meanwhile), OSError or Abandoned.
+    Raises PredictionsUnreadable, ProjectError (a bundle that is damaged), TooLarge, RunIsOver (somebody ended the run
+    meanwhile), OSError or Abandoned.
     """
     runs.step(run.id, "storing the predictions")
     runs.record(run.id, phase="evaluating")
     n_stored = 0
     if predictions is not None:
         most_mb = config.model_training.max_predictions_mb
-        n_stored = intake.take_predictions(run.id, predictions, timezone.now(), limit_mb=most_mb, check=check)
+        manifest = bundle.read(directory / "bundle").manifest
+        n_stored = intake.take_predictions(run.id, predictions, timezone.now(), most_mb, check, manifest)
     _compare(run, n_stored)
     check()
     runs.record(run.id, scores=held_out_scores(run.id, directory / "bundle", check))

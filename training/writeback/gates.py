@@ -20,7 +20,7 @@ from django.db.models import Count, Max, Min
 
 from training import bulk
 from training.errors import BadRequest, UnknownRun
-from training.models import UNFIT_CONFIDENCE, Prediction, Run, RunItem
+from training.models import UNFIT_CONFIDENCE, UNKNOWN_LABEL, Prediction, Run, RunItem
 from training.project import Project
 from training.states import SUCCESS
 from training.writeback.forms import not_shown
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from training.config import ProjectConfig
 
 Ids = Iterable[str] | Callable[[], Iterable[str]]
+
+# What may keep a prediction back; the last one is intake's word, and this room judges none that has it.
+GATES = ("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item", UNKNOWN_LABEL)
 
 # Outcomes stand in the SQL as they are and not as parameters: the partial indexes are found only so.
 
@@ -185,7 +188,7 @@ _MISSING = """NOT EXISTS (
     SELECT 1 FROM training_present AS present WHERE present.instance_id = training_prediction.instance_id)"""
 _LATER = """EXISTS (
     SELECT 1 FROM training_prediction AS newer WHERE newer.run_id IN ({runs})
-    AND newer.outcome NOT IN ('', 'unfit_confidence', 'schema_not_enabled', 'retracted')
+    AND newer.outcome NOT IN ('', 'unfit_confidence', 'unknown_label', 'schema_not_enabled', 'retracted')
     AND newer.schema = training_prediction.schema AND newer.instance_id = training_prediction.instance_id)"""
 
 
@@ -237,10 +240,7 @@ def _report(publication: _Publication, config: ProjectConfig, now: datetime) -> 
         "n_written": outcomes.get("published", 0),
         "n_retracted": outcomes.get("retracted", 0),
         "n_superseded": outcomes.get("superseded", 0),
-        **{
-            f"n_skipped_{gate}": outcomes.get(gate, 0)
-            for gate in ("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item")
-        },
+        **{f"n_skipped_{gate}": outcomes.get(gate, 0) for gate in GATES},
         "n_replaced": publication.n_replaced,
         "n_taken_down": publication.n_taken_down,
         "at": now.isoformat(),
