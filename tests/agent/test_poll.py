@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -395,3 +396,34 @@ def test_a_run_whose_token_is_never_taken_does_not_stop_the_agent(machine):
     agent.terminate()
     assert agent.wait(60) == 0
     assert machine.site.result is None
+
+
+@linux
+def test_with_a_slurm_config_the_worker_is_submitted(machine, tmp_path):
+    """Commands stand in for a cluster: sbatch starts the script, squeue lists it while it lives."""
+    programs = tmp_path / "slurm"
+    programs.mkdir()
+    pid = programs / "pid"
+    texts = {
+        "sbatch": 'for a; do :; done; setsid "$a" >"%s/slurm.out" 2>&1 & echo $! >"%s"; echo 4242' % (programs, pid),
+        "squeue": 'kill -0 $(cat "%s") 2>/dev/null && echo "4242|RUNNING|N/A|node07|None|potato-%s"; exit 0'
+        % (pid, RUN),
+        "scancel": 'kill -TERM $(cat "%s")' % pid,
+    }
+    for name, text in texts.items():
+        (programs / name).write_text("#!/bin/sh\n%s\n" % text)
+        (programs / name).chmod(0o755)
+    config = tmp_path / "slurm.json"
+    config.write_text(json.dumps({"job_python": str(machine.wrapper), "gres": "gpu:1", "poll_interval_s": 1}))
+    path = "%s:%s" % (programs, os.environ["PATH"])
+    # A test's folder is below /tmp, where no cluster's shared storage is.
+    code = machine.start("--once", "--slurm-config", str(config), PATH=path).wait(60)
+    assert code == 1 and "which is local to each node" in machine.out()
+    shared = Path.home() / (".potato-test-%d" % os.getpid())
+    machine.workdir = shared
+    try:
+        assert machine.start("--once", "--slurm-config", str(config), PATH=path).wait(60) == 0, machine.out()
+    finally:
+        shutil.rmtree(str(shared), ignore_errors=True)
+    assert machine.site.result["exit_code"] == 0
+    assert [e["msg"] for e in machine.site.said("log")] == ["Submitted SLURM job 4242 --gres=gpu:1"]

@@ -159,7 +159,8 @@ class Submitted:
         """One look; of a job that is gone also what SLURM still knows of it."""
         found = queue.look(self.job, self.name) if self.job else queue.look_by_name(self.name)
         is_ending = found.is_gone or (found.seen is not None and found.seen.is_ending)
-        described = queue.described(self.job) if is_ending and self.job and not self._stop else {}
+        wants_reason = is_ending and not self._stop and self.jobdir.read_exit_code() != FINISHED
+        described = queue.described(self.job) if wants_reason and self.job else {}
         return found, described
 
     def _hear(self) -> None:
