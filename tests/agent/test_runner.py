@@ -291,6 +291,100 @@ def test_an_event_that_the_server_will_not_have_costs_itself_alone(here):
     here.end()
 
 
+def refusals(times=1000):
+    return [says(400, "bad_request", "The body is no JSON")] * times
+
+
+def test_an_event_that_was_refused_once_is_not_replaced(here):
+    refused = []
+
+    def taste(handler):
+        document = handler.document()
+        if len(document["events"]) == 1 and not refused:
+            refused.append(document)
+            return handler.refuse(400, "bad_request", "The body is no JSON")
+        handler.document = lambda: document
+        return handler.serve()
+
+    do(here, "ask")
+    here.begin()
+    here.site.then("report", *[taste] * 1000)
+    log = EventLog(here.jobdir.events)
+    log.write(Event("log", {"msg": "precious"}))
+    log.close()
+    wait_for(lambda: here.site.said("log"), "the event")
+    assert refused and here.site.said("log")[0]["msg"] == "precious"
+    here.site.stop = "kill"
+    here.end()
+
+
+def test_a_result_event_that_is_refused_comes_without_its_metrics_and_never_as_a_log(here):
+    def taste(handler):
+        document = handler.document()
+        if any(event["event"] == "result" and "metrics" in event for event in document["events"]):
+            return handler.refuse(400, "bad_request", "Too many metrics")
+        handler.document = lambda: document
+        return handler.serve()
+
+    here.site.then("report", *[taste] * 1000)
+    assert here.run().status == "success"
+    (result,) = here.site.said("result")
+    assert result["status"] == "success" and result["model_version"] and "metrics" not in result
+
+
+def test_predictions_that_were_damaged_on_the_way_are_sent_again(here):
+    here.site.then("predictions", *refusals(4))
+    assert here.run().status == "success"
+    assert len(here.site.predictions.strip().split(b"\n")) == 12 and len(here.site.came("predictions")) == 5
+
+
+def test_predictions_that_nobody_takes_end_the_run_after_five_tries(here):
+    here.site.then("predictions", *refusals())
+    assert here.run().status == "error"
+    assert here.site.said("error")[0]["code"] == "predictions_refused" and len(here.site.came("predictions")) == 5
+
+
+def test_a_result_that_was_refused_is_sent_again(here):
+    here.site.then("result", *refusals(4))
+    assert here.run().status == "success"
+    assert (here.jobdir.artifacts / "model.txt").exists()
+
+
+def test_a_result_too_long_for_a_proxy_comes_without_its_log(here):
+    do(here, "fail")
+    here.site.then("result", shows_page(413))
+    assert here.run().status == "error"
+    assert here.site.result["log"] == "" and here.site.result["exit_code"] == 1
+
+
+def test_a_result_that_is_refused_for_good_ends_the_run_and_leaves_the_model(here):
+    here.site.then("result", *refusals(5))
+    assert here.run().status == "error"
+    (error,) = here.site.said("error")
+    assert error["code"] == "result_refused" and "The body is no JSON" in error["message"]
+    assert here.site.result["exit_code"] == 1 and here.site.result["n_events"] == here.site.known
+    assert (here.jobdir.artifacts / "model.txt").exists()
+
+
+def test_a_result_that_cannot_be_said_at_all_is_owed(here):
+    here.site.then("result", *refusals())
+    assert here.run().is_owed and (here.jobdir.artifacts / "model.txt").exists()
+    here.site.acts.clear()
+    assert here.run().status == "success"
+
+
+def test_reports_that_are_refused_for_good_leave_the_worker_to_the_next_claim(here):
+    do(here, "ask")
+    here.begin()
+    here.site.then("report", *refusals())
+    assert here.end().is_owed and is_held(here.jobdir)
+    here.site.acts.clear()
+    here.begin(until="the agent is back, and the worker still there")
+    here.site.stop = "term"
+    here.end()
+    assert here.site.result["exit_code"] == 4
+
+
 # Taken up again.
 
 

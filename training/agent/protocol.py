@@ -142,8 +142,8 @@ class Event:
             return None
         rest = {k: v for k, v in document.items() if k not in ("v", "event", "t")}
         t = document.get("t")
-        is_time = isinstance(t, (int, float)) and not _is_huge(t)
-        return cls(document["event"], finite(rest), float(t) if is_time else time.time(), seq)
+        at = float(t) if isinstance(t, (int, float)) and not _is_huge(t) else time.time()
+        return cls(document["event"], finite(rest), at, seq)
 
 
 def is_deep(document: Any) -> bool:

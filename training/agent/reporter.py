@@ -4,14 +4,15 @@ import threading
 import time
 from typing import Any, Dict, Optional, Tuple, Union
 
-from .client import Client
+from .client import Client, wait_s
 from .errors import AgentError, EventsMissing, ProxyTooLarge, Refused
-from .outbox import MOST_EVENTS, Batch, Outbox
+from .outbox import MOST_EVENTS, Batch, Outbox, core_of
 from .protocol import KILL, REPORT_INTERVAL_S, TERM, Event
 
 SOONEST_S = 0.2  # between two reports, whatever a server asks for
 GOODBYE_S = 5.0  # for a report under way at the run's end; its answer changes nothing any more
 LOOK_S = 0.05  # how often an event that is waited for is looked for
+MOST_REFUSALS = 5  # in a row, of what cannot be said in another way
 MOST_REWINDS = 5  # of one report: a server that asks for ever earlier events does not know what it wants
 
 
@@ -32,6 +33,8 @@ class Reporter(threading.Thread):
         self._outbox = outbox
         self._every_s = clamped(every_s)
         self._most = MOST_EVENTS
+        self._n_refused = 0
+        self._doubted = -1  # the number of an event that was refused alone, once
         self._bell = threading.Event()
         self._closing = False
         self._is_hasty = True  # the next event goes at once
@@ -128,19 +131,39 @@ class Reporter(threading.Thread):
                 return {}, None
             else:
                 self._most = min(MOST_EVENTS, self._most * 2)
+                self._n_refused = 0
                 return answer, batch
         raise Refused("The server asks for other events at each report")
 
     def _make_smaller(self, batch: Batch, refusal: Refused) -> None:
-        """Nothing of the batch was taken: find the event that is to blame, and tell of it in its place."""
+        """Nothing of the batch was taken: find the event that is to blame, and tell of it in its place.
+
+        A byte may have been flipped on the way, too: an event that is to blame was refused alone, twice.
+        """
         if not batch.lines:
-            raise refusal
+            return self._endure(refusal)
         if len(batch.lines) > 1:
             self._most = len(batch.lines) // 2
-            return
+            return None
+        if self._doubted != batch.first:
+            self._doubted = batch.first
+            return None
+        return self._replace(batch, refusal)
+
+    def _replace(self, batch: Batch, refusal: Refused) -> None:
+        event = Event.from_line(batch.lines[0], -1)
+        if event is not None and event.event == "result":  # without it the run is no success
+            core = core_of(event)
+            return self._endure(refusal) if core == event else self._outbox.replace(batch.first, core)
         level = "error" if isinstance(refusal, ProxyTooLarge) else "warning"
         words = "An event of the worker could not be reported: %s" % refusal.message[:1000]
-        self._outbox.replace(batch.first, Event("log", {"level": level, "msg": words}))
+        return self._outbox.replace(batch.first, Event("log", {"level": level, "msg": words}))
+
+    def _endure(self, refusal: Refused) -> None:
+        self._n_refused += 1
+        if self._n_refused >= MOST_REFUSALS:
+            raise refusal
+        self._pause(wait_s(self._n_refused))
 
     def _take(self, answer: Dict[str, Any], batch: Batch) -> None:
         n_events = answer.get("n_events")

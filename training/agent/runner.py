@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 from . import download, lastword, unpacking, workdir
-from .client import Client, Contact
+from .client import Client, Contact, wait_s
 from .console import Console
 from .environment import worker_environment
 from .errors import (
@@ -29,7 +29,7 @@ from .jobdir import EventLog, EventTail, JobDir
 from .outbox import Outbox
 from .process import Launched, launch
 from .protocol import CANCELLED, FINISHED, KILL, MOST_LOG_CHARACTERS, TERM, UNEXPECTED, Event, Job
-from .reporter import Reporter
+from .reporter import MOST_REFUSALS, Reporter
 from .slurm import submitted
 from .slurm.options import Settings, submitting_environment
 from .slurm.relaying import SharedDir
@@ -109,6 +109,7 @@ class Runner:
         self.client = Client(place.address, claimed.token, self.contact, self._pause, place.console.say)
         self._stopping = _Stopping(self.job.grace_seconds)
         self._unsaid = None  # type: Optional[Unfit]
+        self._keeps_model = False
         self._owner_was_heard = False
         self._awaits_worker = False
         self._progress_at = 0.0
@@ -167,9 +168,8 @@ class Runner:
             return Outcome(status, _over(self.job, status, over))
         except GaveUp as lost:
             return self._without_server(lost)
-        except AgentError as error:
-            self._end_worker(SHORT_GRACE_S)
-            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, error))
+        except AgentError as error:  # what lives or is finished here stays for when the server gives the run again
+            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, error), is_owed=True)
 
     def _work(self) -> int:
         """From wherever the run stands to the worker's exit code. Raises Unfit where there is none."""
@@ -233,10 +233,19 @@ class Runner:
         self.launched = None  # from here on a stop has no worker to stop
         with open(str(path), "rb") as file:
             tracked = _Tracked(file, size, self._progress("uploading"))
+            self._send(tracked, size, _sha256(path, self._look))
+
+    def _send(self, predictions: Any, size: int, sha256: str) -> None:
+        """A body that was damaged on the way is refused, and the next one may come whole."""
+        for n in range(MOST_REFUSALS):
             try:
-                self.client.predictions(self.job.run_id, tracked, size, _sha256(path, self._look))
+                self.client.predictions(self.job.run_id, predictions, size, sha256)
+                return
             except Refused as refusal:
-                raise _undelivered(refusal)
+                if n + 1 == MOST_REFUSALS or isinstance(refusal, (TooLarge, ProxyTooLarge)):
+                    raise _undelivered(refusal)
+                self.place.console.say("%s; sending them again" % refusal)
+            self._pause(wait_s(n))
 
     def _refuse_large(self, size: int) -> None:
         limit_mb = self.job.max_predictions_mb
@@ -251,18 +260,33 @@ class Runner:
         self._stopping.is_over = True
         with suppress(OSError):  # a note for ourselves
             workdir.write_whole(result_file(self.jobdir), b"{}")
+        return self._deliver(result, code)
+
+    def _deliver(self, result: Dict[str, Any], code: int) -> Outcome:
         back_to = None  # type: Optional[int]
-        while True:
+        why = None  # type: Optional[AgentError]
+        for n in range(MOST_REFUSALS):
             self._drain(back_to)
             try:
                 self.client.result(self.job.run_id, dict(result, n_events=self.reporter.n_events))
-                status = SUCCESS if code == FINISHED else "cancelled" if code == CANCELLED else "error"
-            except EventsMissing as missing:
-                back_to = missing.n_events
-                continue
+                return self._ended(SUCCESS if code == FINISHED else "cancelled" if code == CANCELLED else "error", code)
             except RunOver as over:
-                status = over.status
-            return Outcome(status, self._verdict(status, code))
+                return self._ended(over.status, code)
+            except EventsMissing as missing:
+                why, back_to = missing, missing.n_events
+            except Refused as refusal:
+                why, back_to = refusal, None
+                if isinstance(refusal, (TooLarge, ProxyTooLarge)):
+                    result["log"] = ""
+            self._pause(wait_s(n))
+        return self._without_result("The server did not take the result: %s" % why)
+
+    def _without_result(self, why: str) -> Outcome:
+        """The run ends as an error, so that it does not run for ever over there; a finished model stays here."""
+        self.reporter.close()
+        lastword.say(self.client, self.job.run_id, Unfit(why, code="result_refused", exit_code=UNEXPECTED))
+        self._keeps_model = True
+        return Outcome("error", "run %s ended: %s" % (self.job.run_id, why))
 
     def _drain(self, back_to: Optional[int]) -> None:
         self.reporter.drain(back_to)
@@ -308,8 +332,10 @@ class Runner:
             return Outcome(over.status, _over(self.job, over.status, over))
         except GaveUp as lost:
             return Outcome("", "run %s: %s" % (self.job.run_id, lost.message), is_owed=True)
+        except TokenRefused as over:
+            return Outcome("", _over(self.job, "", over))
         except AgentError as refusal:
-            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, refusal))
+            return Outcome("", "run %s could not be reported: %s" % (self.job.run_id, refusal), is_owed=True)
         return Outcome("error", "run %s ended: %s" % (self.job.run_id, unfit.message))
 
     def _end_worker(self, grace_s: float) -> None:
@@ -394,17 +420,18 @@ class Runner:
             return ""
         return "file://%s%s" % (_host(), quote(str(artifacts)))
 
-    def _verdict(self, status: str, code: int) -> str:
+    def _ended(self, status: str, code: int) -> Outcome:
+        sentence = "run %s ended: %s (exit code %d)" % (self.job.run_id, status or "the server does not say how", code)
         if status == SUCCESS:
-            return "run %s finished; its model is in %s" % (self.job.run_id, self.jobdir.artifacts)
-        return "run %s ended: %s (exit code %d)" % (self.job.run_id, status or "the server does not say how", code)
+            sentence = "run %s finished; its model is in %s" % (self.job.run_id, self.jobdir.artifacts)
+        return Outcome(status, sentence)
 
     def _tidy(self, outcome: Outcome) -> None:
         if outcome.is_owed:
             return
         if self.place.keep:
             workdir.keep(self.jobdir)
-        elif outcome.status == SUCCESS and self.jobdir.read_exit_code() == FINISHED:
+        elif (outcome.status == SUCCESS or self._keeps_model) and self.jobdir.read_exit_code() == FINISHED:
             workdir.keep_artifacts(self.jobdir)
         else:
             workdir.remove(self.jobdir)
