@@ -41,6 +41,12 @@ def test_the_token_is_printed_with_the_commands_to_run_and_kept_as_a_digest(plac
     assert not [file for file in kept if token.encode() in file.read_bytes()]
 
 
+def test_behind_https_the_command_names_the_origin_that_the_site_trusts(place: Any) -> None:
+    place.env["DJANGO_CSRF_TRUSTED_ORIGINS"] = "http://a.example.org,https://*.example.org,https://annotate.example.org"
+    done = place.potato(*REGISTER)
+    assert "  potato training agent --server https://annotate.example.org --backend lab-workstation\n" in done.stdout
+
+
 def test_registering_again_replaces_the_token_and_both_spellings_are_one(place: Any) -> None:
     first = place.potato(*REGISTER)
     argv = [sys.executable, str(place.root / "manage.py"), "training_register", "lab-workstation", "config.yaml"]

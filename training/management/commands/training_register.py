@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import CommandParser
 
 from training import backends, tokens
@@ -24,7 +25,8 @@ Token for backend '{name}' (shown once; registering again replaces it):
 On the training machine:
 
   export POTATO_TRAINING_TOKEN={token}
-  potato training agent --server http://<this-server>:8000 --backend {word}"""
+  potato training agent --server {server} --backend {word}"""
+PLAIN = "http://<this-server>:8000"
 
 
 class Command(TrainingCommand):
@@ -40,8 +42,14 @@ class Command(TrainingCommand):
     def answer(self, *, name: str, config: Path, **_: Any) -> int:  # type: ignore[override]
         _refuse_what_is_no_agent(name, load(config).config)
         open_database_of(config)
-        say(TEXT.format(name=name, word=shlex.quote(name), token=tokens.issue(name)))
+        say(TEXT.format(name=name, word=shlex.quote(name), token=tokens.issue(name), server=_server()))
         return FINE
+
+
+def _server() -> str:
+    """Where agents reach the site: behind a proxy for https its origin is among the settings, else nobody knows it."""
+    origins: list[str] = settings.CSRF_TRUSTED_ORIGINS
+    return next((origin for origin in origins if origin.startswith("https://") and "*" not in origin), PLAIN)
 
 
 def _refuse_what_is_no_agent(name: str, project: ProjectConfig) -> None:
