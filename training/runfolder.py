@@ -7,6 +7,7 @@ import stat
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -52,14 +53,10 @@ class RunFolder:
                 offset += len(line)
         return seq, offset
 
-    def artifacts(self) -> tuple[list[Artifact], bool]:
-        """The files below artifacts/ in order of their names, and whether there are more than are listed."""
-        found: list[Artifact] = []
-        for artifact in self._walk():
-            if len(found) == MOST_FILES:
-                return found, True
-            found.append(artifact)
-        return found, False
+    def artifacts(self, skip: int = 0, at_most: int = MOST_FILES) -> tuple[list[Artifact], bool]:
+        """The files below artifacts/ in order of their names, but the first `skip`; and whether there are more."""
+        found = list(islice(self._walk(), skip, skip + at_most + 1))
+        return found[:at_most], len(found) > at_most
 
     def _walk(self) -> Iterator[Artifact]:
         root = self._artifacts_root()

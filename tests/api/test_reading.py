@@ -214,6 +214,23 @@ def test_artifacts_are_listed_with_their_sizes_and_downloaded(key: Any, make_run
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
 
 
+def test_artifacts_come_in_pages_like_everything_else(key: Any, make_run: Callable[..., Run]) -> None:
+    make_run(status="success")
+    artifacts = folder_of() / "artifacts"
+    artifacts.mkdir(parents=True)
+    for name in "abcde":
+        (artifacts / name).write_bytes(b"")
+    pages, following = [], f"/admin/training/api/runs/{ID}/artifacts?limit=2"
+    while following:
+        page = key.client.get(following, headers=key.headers).json()
+        pages.append("".join(file["path"] for file in page["results"]))
+        following = page["next"]
+        assert page["more"] == bool(following)
+    assert pages == ["ab", "cd", "e"]
+    assert key.get(f"runs/{ID}/artifacts?limit=5").json()["next"] is None
+    assert key.get(f"runs/{ID}/artifacts?limit=2001").status_code == 400
+
+
 def test_no_path_leads_out_of_the_artifacts(key: Any, make_run: Callable[..., Run], tmp_path: Path) -> None:
     make_run(status="success")
     folder = folder_of()

@@ -111,6 +111,14 @@ class TestTheApi:
         assert places["lab"]["label"] == "lab (agent)"
         assert sorted(places["lab"]["token"]) == ["gpus", "host", "issued_at", "last_seen", "version"]
 
+    def test_times_have_one_form(self, client: Client, token: str, make_run: Callable[..., Run]) -> None:
+        BackendToken.objects.update(issued_at=NOON)
+        run = make_run(created_at=NOON)
+        places = client.get("/admin/training/api/backends", headers=KEY).json()
+        issued_at = next(place["token"]["issued_at"] for place in places if place["token"])
+        told = client.get(f"/admin/training/api/runs/{run.pk}", headers=KEY).json()
+        assert issued_at == told["created_at"] == NOON.isoformat().replace("+00:00", "Z")
+
     def test_checks_an_agent_by_its_record(self, client: Client, db: None) -> None:
         report = client.post("/admin/training/api/backends/lab/check", headers=KEY).json()
         assert not report["ok"] and report["problems"][0]["code"] == "no_token"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from rest_framework.exceptions import APIException, NotFound, ParseError
@@ -47,11 +48,16 @@ class StrictJSON(BaseRenderer):
 
 def encode(data: Any) -> bytes:
     """One JSON document in UTF-8; half a surrogate pair, which UTF-8 cannot say, leaves as its escape."""
-    text = json.dumps(finite(data), ensure_ascii=False, allow_nan=False, default=str)
+    text = json.dumps(finite(data), ensure_ascii=False, allow_nan=False, default=_as_text)
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        return json.dumps(finite(data), allow_nan=False, default=str).encode("ascii")
+        return json.dumps(finite(data), allow_nan=False, default=_as_text).encode("ascii")
+
+
+def _as_text(value: Any) -> str:
+    """A time in the one form that all times of this API have, also outside of a serializer."""
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)
 
 
 class BoundedJSON(BaseParser):

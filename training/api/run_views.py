@@ -22,7 +22,7 @@ from training.api import exports, ranges, serializers
 from training.api.people import PeopleView, whole_number
 from training.errors import BadRequest, ConfigError, UnknownRun
 from training.models import Prediction, Run, Verdict
-from training.runfolder import RunFolder
+from training.runfolder import MOST_FILES, RunFolder
 from training.states import STATES
 
 ERRORS = {
@@ -299,10 +299,13 @@ class RunArtifacts(PeopleView):
 
     @extend_schema(
         operation_id="list_artifacts",
+        parameters=[LIMIT, OFFSET],
         responses={200: serializers.ArtifactsSerializer, **ERRORS},
     )
     def get(self, request: Request, run_id: str) -> Response:
-        files, more = RunFolder(self.project_config.runs, exists(run_id)).artifacts()
+        limit = whole_number(request, "limit", MOST_FILES, 1, MOST_FILES)
+        offset = whole_number(request, "offset", 0, 0, 10**9)
+        files, more = RunFolder(self.project_config.runs, exists(run_id)).artifacts(offset, limit)
         results = [
             {
                 "path": file.path,
@@ -311,7 +314,8 @@ class RunArtifacts(PeopleView):
             }
             for file in files
         ]
-        return Response({"results": results, "more": more})
+        following = address(request, offset=offset + limit) if more else None
+        return Response({"results": results, "next": following, "more": more})
 
 
 class RunArtifact(PeopleView):

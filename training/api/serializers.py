@@ -210,6 +210,7 @@ class ArtifactSerializer(serializers.Serializer):
 
 class ArtifactsSerializer(serializers.Serializer):
     results = ArtifactSerializer(many=True)
+    next = serializers.CharField(allow_null=True, help_text="The address of the following page.")
     more = serializers.BooleanField(help_text="Whether there are more files than are listed.")
 
 
