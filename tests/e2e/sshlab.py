@@ -71,6 +71,13 @@ class SshLab:
         """Have the interpreter over there wait before it begins to `survey`, to install `code`, to `run` an agent."""
         self.account.write("slow", f"{what} {seconds}\n")
 
+    def show_card(self, free_mb: int) -> dict[str, str]:
+        """Have nvidia-smi over there show one card; returns the `env` that finds it."""
+        card = f"0, NVIDIA A100, GPU-e2e, {free_mb}, 40000, 0, 8.0"
+        script = self.account.write("bin/nvidia-smi", f"#!/bin/sh\necho '{card}'\n")
+        script.chmod(0o755)
+        return {"PATH": f"{script.parent}:/usr/bin:/bin"}
+
     # The project file.
 
     def host(
@@ -260,7 +267,7 @@ class SshLab:
         self.account.kill()
         shutil.rmtree(self.there / "jobs", ignore_errors=True)
         self._remove_doors()
-        for name in ("slow", "heard"):
+        for name in ("slow", "heard", "bin/nvidia-smi"):
             (self.account.home / name).unlink(missing_ok=True)
         self.host()
 

@@ -225,6 +225,13 @@ def test_a_run_over_its_wall_time_is_stopped(lab: SshLab) -> None:
 # A network that fails.
 
 
+def test_steps_that_take_longer_than_heartbeat_timeout_s_are_no_silence(lab: SshLab) -> None:
+    lab.host(heartbeat_timeout_s=2)
+    lab.slow_down("survey", 3)
+    run = trained(lab)
+    assert seconds_between(run["started_at"], run["finished_at"]) > 3
+
+
 def test_a_network_that_hangs_for_a_while_is_waited_for(lab: SshLab) -> None:
     lab.host(by_net=True)
     run_id, gate = lab.ask()
@@ -371,6 +378,24 @@ def test_a_supervisor_that_is_killed_while_the_run_is_made_ready_is_followed_by_
     run = succeeded_once(lab, run_id)
     assert (lab.runfolder(run_id) / "artifacts" / "model.txt").exists(), run
     lab.until_nothing_is_left()
+
+
+def test_a_card_that_the_runs_own_worker_fills_does_not_end_it_when_another_supervisor_comes(lab: SshLab) -> None:
+    lab.host(env=lab.show_card(30_000), min_free_gpu_mb=4000)
+    run_id, gate = lab.ask()
+    lab.until_it_trains(run_id)
+    worker = lab.worker()
+    lab.show_card(100)
+    lab.kill_supervisor()
+    until(lambda: "taken up by a new supervisor" in lab.lines(run_id), 20, "another supervisor")
+    lab.until_it_trains(run_id, lab.run(run_id)["progress"]["current"] + 30)
+    assert lab.worker() == worker
+    gate.touch()
+    succeeded_once(lab, run_id)
+    assert any(line.startswith("the run gets: ") and "NVIDIA A100" in line for line in lab.lines(run_id))
+    lab.until_nothing_is_left()
+    refused, _ = lab.ask()
+    assert lab.finished(refused)["error"] == "No GPU has 4000 MB free"
 
 
 def test_supervisor_and_site_may_be_killed_while_it_trains_and_the_run_succeeds_once(lab: SshLab) -> None:
