@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from training.agent.jobdir import EventLog, EventTail, JobDir
-from training.agent.protocol import Event
+from training.agent.protocol import Event, Job
 
 
 @pytest.fixture
@@ -91,3 +91,9 @@ def test_a_half_line_takes_no_other_with_it(tmp_path, before, lost):
     log.close()
     assert EventTail(path).read()[-1].fields == {"message": "gone"}
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1 + lost
+
+
+def test_a_job_with_half_a_character_in_it_is_written_and_read(tmp_path):
+    job = Job("r", "toy", ("a",), {"word": "\udc80"})
+    JobDir(tmp_path).write_job(job)
+    assert JobDir(tmp_path).read_job() == job

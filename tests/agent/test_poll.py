@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from jobfolders import CODE, TOY, make_job, wait_for
@@ -30,6 +31,7 @@ class Machine:
         self.folder = folder
         self.workdir = folder / "work"
         self.started = []
+        self.shell = []
         self.wrapper = folder / "python-with-toy"
         script = '#!/bin/sh\nPYTHONPATH="%s:$PYTHONPATH" exec "%s" "$@"\n' % (TOY, sys.executable)
         self.wrapper.write_text(script)
@@ -47,7 +49,7 @@ class Machine:
         argv += ["--workdir", str(self.workdir), "--python", str(self.wrapper)]
         with open(str(self.folder / ("out-%d" % len(self.started))), "wb") as out:
             process = subprocess.Popen(
-                [*argv, *words],
+                [*self.shell, *argv, *words],
                 env=environment,
                 cwd=str(self.folder),
                 stdout=out,
@@ -162,6 +164,48 @@ def test_sigterm_lets_the_run_finish_and_takes_no_more(machine):
     assert len(machine.site.came("claim")) == 1
 
 
+def test_a_terminal_that_closes_drains_however_often_it_says_so(machine):
+    agent = machine.begin("wait_for_file")
+    agent.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    agent.send_signal(signal.SIGHUP)
+    time.sleep(0.3)
+    assert agent.poll() is None
+    (machine.jobdir.path / "go").write_text("")
+    assert agent.wait(60) == 0
+    assert machine.site.result["exit_code"] == 0 and not machine.site.said("error")
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_silence_and_no_end(machine, closed):
+    machine.shell = ["sh", "-c", 'exec "$0" "$@" ' + closed]
+    assert machine.run("--once") == 0, machine.out()
+    assert machine.site.result["exit_code"] == 0 and machine.site.predictions
+
+
+def test_a_folder_of_any_name_will_do(machine):
+    machine.workdir = machine.folder / os.fsdecode(b"w\xff\xe4")
+    assert machine.run("--once") == 0, machine.out()
+    artifacts = os.fsencode(machine.jobdir.artifacts)
+    assert unquote_to_bytes(machine.site.result["artifact_uri"]).endswith(artifacts)
+    shutil.rmtree(str(machine.jobdir.path))
+    machine.site.result = None
+    machine.site.events.clear()
+    machine.site.job["params"] = {"do": "fail"}
+    assert machine.run("--once") == 1
+    assert "Traceback" not in machine.out() and "should not have happened" not in machine.out()
+
+
+def test_a_run_that_is_over_and_is_given_again_and_again_is_taken_at_the_normal_pace(machine):
+    machine.site.then("report", *[says(410, "run_is_over", "The run is over", status="cancelled")] * 1000)
+    agent = machine.start()
+    wait_for(lambda: machine.out().count("is over already") > 1, "two such answers")
+    time.sleep(1.0)
+    assert len(machine.site.came("claim")) == 2
+    agent.terminate()
+    assert agent.wait(60) == 0
+
+
 def test_a_second_sigterm_stops_the_run_and_its_result_is_sent(machine):
     agent = machine.begin("ask")
     agent.terminate()
@@ -192,11 +236,23 @@ def test_a_run_that_was_given_away_meanwhile_is_ended_and_removed(machine):
     agent = machine.begin("ask")
     agent.kill()
     agent.wait()
+    unsure = threading.Event()
+
+    def may_be_yours(handler):
+        if unsure.is_set():
+            return handler.serve()
+        handler.document()
+        return handler.answer(job=None, ask_again_s=0.1, why="in a moment", yours=RUN)
+
+    machine.site.then("claim", *[may_be_yours] * 1000)
     machine.site.job = None
     again = machine.start()
-    wait_for(lambda: "waiting" in machine.out(), "the first answer")
-    assert not is_held(machine.jobdir) and not machine.jobdir.path.exists()
-    assert "not ours any more" in machine.out()
+    wait_for(lambda: len(machine.site.came("claim")) > 5, "some answers")
+    assert is_held(machine.jobdir)
+    unsure.set()
+    wait_for(lambda: "not ours any more" in machine.out(), "the second answer that knows of none")
+    wait_for(lambda: not machine.jobdir.path.exists(), "the folder's end")
+    assert not is_held(machine.jobdir)
     again.terminate()
     assert again.wait(20) == 0
 

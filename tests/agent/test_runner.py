@@ -448,6 +448,20 @@ def test_a_download_that_an_agent_was_killed_in_is_gone_on_with(here):
     assert [headers.get("range") for headers in here.site.came("bundle")] == ["bytes=%d-" % half]
 
 
+def test_a_folder_that_is_removed_ends_the_worker_and_the_run(here):
+    do(here, "ask")
+    here.begin()
+    ids = here.jobdir.read_keeper()
+    here.jobdir.path.rename(here.jobdir.path.with_name("aside"))
+    assert here.end().status == "error"
+    (error,) = here.site.said("error")
+    assert error["code"] == "run_lost" and "was removed" in error["message"]
+    assert here.site.result["exit_code"] == 1 and here.site.result["n_events"] == here.site.known
+    for group in (ids["worker_pgid"], ids["keeper_pid"]):
+        with pytest.raises(ProcessLookupError):
+            os.killpg(group, 0)
+
+
 # Ends.
 
 

@@ -77,7 +77,33 @@ def test_a_name_that_is_none_is_made_anew(folder, content):
     assert (folder.path / "lab.agent").read_text() == name + "\n"
 
 
-@pytest.mark.parametrize("backend", ["a/b", "../x", "with blank", "größe", "."])
+def adopted(folder, machine=""):
+    """The name that an agent gets which starts there and ends again."""
+    here = WorkDir(folder.path)
+    name = here.adopt("lab", machine)
+    os.close(here._lock)
+    return name
+
+
+def test_a_folder_that_was_copied_to_another_machine_has_another_agent(folder):
+    name = adopted(folder, "ws7 abc")
+    assert adopted(folder, "ws7 abc") == name
+    other = adopted(folder, "ws8 abc")
+    assert other not in (name, adopted(folder, "ws8 def"))
+
+
+def test_a_name_that_no_machine_was_noted_for_is_kept_and_so_is_one_where_machines_share_a_folder(folder):
+    name = adopted(folder)
+    assert adopted(folder, "ws7 abc") == name and (folder.path / "lab.agent").read_text() == name + "\nws7 abc\n"
+    assert adopted(folder) == name and adopted(folder, "ws7 abc") == name
+
+
+def test_a_machine_is_one_line(folder):
+    assert os.uname().nodename in workdir.this_machine() and "\n" not in workdir.this_machine()
+    assert adopted(folder, workdir.this_machine()) == adopted(folder, workdir.this_machine())
+
+
+@pytest.mark.parametrize("backend", ["a/b", "lab\udcff", "../x", "with blank", "größe", "."])
 def test_any_backend_has_a_file_of_its_own(folder, backend):
     folder.adopt(backend)
     (file,) = [path for path in folder.path.iterdir() if path.name.endswith(".agent")]

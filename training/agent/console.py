@@ -87,6 +87,21 @@ class Console:
             silence(self._stream)
 
 
+def open_closed_streams() -> None:
+    """Put /dev/null where a standard stream was closed (`agent >&- 2>&-`).
+
+    Else the next file that is opened gets its number, and what is meant for nobody is written into it.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)  # the lowest that is free, which is this very one
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for as long as we live
+
+
 def silence(stream: Any) -> None:
     """Let a stream that nobody reads go nowhere: what is in its buffer at our exit would be an error (code 120)."""
     with suppress(OSError, ValueError, AttributeError):

@@ -29,7 +29,8 @@ class JobDir:
 
     def write_job(self, job: Job) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        write_whole(self.job_file, job.to_json().encode("utf-8"))
+        # Half characters of a text have no UTF-8; this makes them the escapes that JSON has for them.
+        write_whole(self.job_file, job.to_json().encode("utf-8", "backslashreplace"))
 
     def read_job(self) -> Job:
         return Job.from_json(self.job_file.read_text(encoding="utf-8"))

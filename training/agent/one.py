@@ -28,7 +28,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from . import gpus, workdir
 from .care import Care
 from .client import Client, Contact
-from .console import Console, silence
+from .console import Console, open_closed_streams, silence
 from .environment import code_folder, worker_environment
 from .errors import AgentError, EventsMissing, GaveUp, NoPlace, RunOver, Stopped, TokenRefused, Unfit
 from .jobdir import EventLog, JobDir
@@ -86,6 +86,7 @@ class Session(Wish):
 
 def main() -> int:
     """Returns 0 where the server has had the run's result, or the run is over; else 1."""
+    open_closed_streams()
     voices = Voices()
     console = Console(voices)  # type: ignore[arg-type]
     stdin = open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115 - unbuffered: the lifeline reads on behind the line
@@ -243,6 +244,8 @@ class Voices:
 
     def __init__(self) -> None:
         self._streams: List[Any] = [sys.stdout]
+        if hasattr(sys.stdout, "reconfigure"):
+            sys.stdout.reconfigure(errors="backslashreplace")
         self._log: Optional[Any] = None
 
     def also_to(self, path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import lastword, probe, token, workdir
 from .client import Client, Contact
-from .console import Console
+from .console import Console, open_closed_streams
 from .errors import AgentError, NoPlace, TokenRefused, Unfit
 from .protocol import AGENT_VERSION, ASK_EVERY_S, KILL, TERM, Job, json_line
 from .runner import SUCCESS, Claimed, Outcome, Place, Runner, Wish
@@ -25,6 +25,7 @@ from .workdir import WorkDir
 
 FINE, FAILED, WRONG_USAGE, CANCELLED = 0, 1, 2, 3
 LOOK_S = 0.1
+SURE = 2  # answers without work, before files and workers of ours are taken for nobody's
 LAST_ANSWER_S = 5.0  # for the answer to the last question of an agent that is to end
 GPUS_EVERY_S = 60.0  # nvidia-smi takes a second, and a driver that sleeps many
 OLDEST_PYTHON = (3, 8)
@@ -33,8 +34,8 @@ EPILOG = """\
 The token that `potato training register` printed comes from --token-file, or from POTATO_TRAINING_TOKEN.
 HTTPS_PROXY, HTTP_PROXY and NO_PROXY are heeded; SSL_CERT_FILE names the certificates to trust.
 
-SIGTERM or Ctrl-C lets the present run finish and then ends the agent. A second one stops the run, which ends as an
-error that says so; a third one kills it and waits for nothing.
+SIGTERM, Ctrl-C or the end of its terminal lets the present run finish and then ends the agent. A second SIGTERM or
+Ctrl-C stops the run, which ends as an error that says so; a third one kills it and waits for nothing.
 
 exit codes: 0 ended as asked, with --once after a run that succeeded; 1 it cannot work, with --once also after a run
 that did not succeed; 2 wrong usage; 3 with --once, the run was cancelled
@@ -44,6 +45,7 @@ that did not succeed; 2 wrong usage; 3 with --once, the run was cancelled
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """`potato training agent`, `python -m training.agent poll`: returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    open_closed_streams()
     options = _parser().parse_args(words)
     console = Console()
     try:
@@ -114,6 +116,8 @@ class Signals(Wish):
     def listen(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup leaves it
+            signal.signal(signal.SIGHUP, self._on_hangup)
         signal.signal(signal.SIGALRM, self._on_alarm)
 
     def order(self) -> str:
@@ -125,6 +129,11 @@ class Signals(Wish):
             raise KeyboardInterrupt
         if self.is_idle:  # a question that is under way may bring a run; a server that hangs is not waited for
             signal.setitimer(signal.ITIMER_REAL, LAST_ANSWER_S)
+
+    def _on_hangup(self, number: int, frame: Any) -> None:
+        """A terminal that closes: shell and kernel may both say so, and that is one wish and not two."""
+        if not self.count:
+            self._on_signal(number, frame)
 
     def _on_alarm(self, number: int, frame: Any) -> None:
         if self.is_idle:
@@ -155,13 +164,16 @@ class Agent:
             login_node.require(self.workdir.path)
         self.workdir.prepare()
         python, self.python_version = _interpreter(options.python or sys.executable)
-        name = self.workdir.adopt(self.backend)
+        # Login nodes share a folder, and an agent may be started again on another one.
+        name = self.workdir.adopt(self.backend, workdir.this_machine() if slurm is None else "")
         # A compute node sees the folder alone, not what is installed here.
         code = self.workdir.code_for(python, sys.executable if slurm is None else "")
         self.place = Place(self.address, name, python, code, console, signals, options.keep, slurm=slurm)
         self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
         self.gpus = Gpus()
         self._swept = False
+        self._n_idle = 0  # answers in a row that had no work and knew of no run of ours
+        self._given = ""
         self._why = ""
 
     def work(self) -> int:
@@ -172,11 +184,12 @@ class Agent:
                 answer = self._ask()
             except _Draining:
                 break
+            is_again = self._given_again(_run_of(answer))
             outcome = self._take(answer)
             if outcome is not None and self.once and not outcome.is_owed:
                 return _exit_code(outcome)
             # A run that could not be reported may be given again at once: no faster than work is asked for.
-            if (outcome is None or not outcome.status) and not self.signals.count:
+            if (outcome is None or not outcome.status or is_again) and not self.signals.count:
                 self._rest(answer)
         self.console.say("the agent ends")
         return FINE
@@ -192,7 +205,7 @@ class Agent:
 
     def _take(self, answer: Dict[str, Any]) -> Optional[Outcome]:
         """Run what the answer brings; None where it brings nothing."""
-        self._sweep(_run_of(answer))
+        self._sweep(answer)
         if not answer.get("job"):
             return None
         try:
@@ -229,12 +242,24 @@ class Agent:
         self.console.say(outcome.sentence)
         return outcome
 
-    def _sweep(self, but: str) -> None:
-        """What earlier agents of this name left is no run of ours any more, but for the one that was given again."""
-        if not self._swept:
-            for jobdir in self.workdir.unfinished(self.place.agent, but):
-                self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
-                workdir.tidy(jobdir)
+    def _given_again(self, run_id: str) -> bool:
+        """Whether it is the run that was given last: a server that gives what is over is not asked at once again."""
+        before, self._given = self._given, run_id or self._given
+        return bool(run_id) and run_id == before
+
+    def _sweep(self, answer: Dict[str, Any]) -> None:
+        """End and remove what earlier agents of this name left, where it is no run of ours any more.
+
+        A server that gives another run has ended every other one of ours. One that has no work may only be about to
+        make up its mind: it says so with `yours`, and is believed the second time.
+        """
+        run_id = _run_of(answer)
+        self._n_idle = 0 if answer.get("job") or answer.get("yours") else self._n_idle + 1
+        if self._swept or not (run_id or self._n_idle >= SURE):
+            return
+        for jobdir in self.workdir.unfinished(self.place.agent, run_id):
+            self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
+            workdir.tidy(jobdir)
         self._swept = True
 
     def _rest(self, answer: Dict[str, Any]) -> None:

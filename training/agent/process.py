@@ -13,6 +13,7 @@ from .jobdir import JobDir
 from .probe import MB
 from .protocol import UNEXPECTED
 
+LOST_GRACE_S = 2.0  # for a keeper whose folder is gone, to bury its worker
 STRAGGLERS_GRACE_S = 5.0  # for what a worker left behind, from its exit code on
 
 # Groups.
@@ -120,6 +121,7 @@ class Launched:
         self.jobdir = jobdir
         self._keeper = keeper
         self._undelivered = 0  # the signal that waits for the worker to be known
+        self._pgid = 0  # the worker's, as the folder had it
 
     @property
     def alive(self) -> bool:
@@ -136,15 +138,38 @@ class Launched:
     def tend(self) -> None:
         """Bury the keeper if it is our child, deliver what waits, clear away what outlived its worker."""
         if self._keeper is not None:
-            self._keeper.poll()
+            self._end_lost(self._keeper)
         if self._undelivered and self._deliver(self._undelivered):
             self._undelivered = 0
         if self._over_for(STRAGGLERS_GRACE_S):
             self._deliver(signal.SIGKILL)
 
+    def _end_lost(self, keeper: "subprocess.Popen[bytes]") -> None:
+        """Somebody removed the folder: the worker can tell nobody anything, and nobody else knows that it is there.
+
+        While the keeper is our child and lives, both ids are theirs: it buries its worker as the last thing it does.
+        """
+        if keeper.poll() is not None:
+            return
+        self._pgid = self._pgid or self.jobdir.read_keeper().get("worker_pgid", 0)
+        if self.jobdir.lock.exists():
+            return
+        if self._pgid:
+            signal_group(self._pgid, signal.SIGKILL)
+        else:
+            keeper.terminate()  # it hands that on
+        try:
+            keeper.wait(LOST_GRACE_S)
+        except subprocess.TimeoutExpired:
+            signal_group(keeper.pid, signal.SIGKILL)
+            keeper.wait()
+
     def end(self) -> int:
         """The exit code of a worker that is over. Raises Unfit where it left none."""
         code = self.jobdir.read_exit_code()
+        if code is None and not self.jobdir.path.exists():
+            sentence = "The folder of the run was removed from %s (%s)" % (os.uname().nodename, self.jobdir.path)
+            raise Unfit(sentence, "Start the run again", code="run_lost", exit_code=UNEXPECTED)
         if code is None:
             sentence = "The worker on %s is gone and left no exit code; most likely the machine was restarted"
             raise Unfit(sentence % os.uname().nodename, "Start the run again", code="run_lost", exit_code=UNEXPECTED)

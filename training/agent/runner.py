@@ -255,7 +255,7 @@ class Runner:
 
     def _result(self, code: int) -> Outcome:
         """The last word. Sent again until it is answered: then 410 says what became of the run."""
-        result = {"exit_code": code, "artifact_uri": self._artifact_uri(code), "log": _end_of(self.jobdir.stderr)}
+        result = {"exit_code": code, "artifact_uri": self._artifact_uri(code), "log": self._noise()}
         self.launched = None
         self._stopping.is_over = True
         with suppress(OSError):  # a note for ourselves
@@ -396,6 +396,11 @@ class Runner:
 
     # Words.
 
+    def _noise(self) -> str:
+        """What the worker printed; of a job, what SLURM and the prelude did before it."""
+        before = _end_of(self.jobdir.output) if isinstance(self.jobdir, SharedDir) else ""
+        return (before + _end_of(self.jobdir.stderr))[-MOST_LOG_CHARACTERS:]
+
     def _say(self, step: str, state: str = "running") -> None:
         self._mention(Event("status", {"state": state, "step": step}))
 
@@ -418,7 +423,7 @@ class Runner:
         artifacts = self.jobdir.artifacts
         if code != FINISHED or not artifacts.is_dir() or not self.place.names_artifacts:
             return ""
-        return "file://%s%s" % (_host(), quote(str(artifacts)))
+        return "file://%s%s" % (_host(), quote(os.fsencode(artifacts)))
 
     def _ended(self, status: str, code: int) -> Outcome:
         sentence = "run %s ended: %s (exit code %d)" % (self.job.run_id, status or "the server does not say how", code)

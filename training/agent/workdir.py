@@ -1,6 +1,6 @@
 """The agent's folder: its name, its lock, and the job directories of its runs.
 
-WORKDIR/BACKEND.agent     the agent's name; locked while it lives
+WORKDIR/BACKEND.agent     the agent's name, and the machine that it was made on; locked while it lives
 WORKDIR/code/HASH/        a copy of our code, for another interpreter than the agent's own
 WORKDIR/jobs/RUN/         a job directory; after a success its artifacts and its log stay
 """
@@ -49,17 +49,23 @@ class WorkDir:
         except OSError as error:
             raise NoPlace("%s cannot be used: %s" % (error.filename or self.path, error.strerror))
 
-    def adopt(self, backend: str) -> str:
-        """The name of this folder's agent of a backend, which is ours while this process lives. Raises NoPlace."""
-        path = self._file = self.path / (quote(backend, safe="") + ".agent")
+    def adopt(self, backend: str, machine: str = "") -> str:
+        """The name of this folder's agent of a backend, which is ours while this process lives. Raises NoPlace.
+
+        A folder that was copied to another `machine` (see this_machine) with its name gets a new one there.
+        """
+        path = self._file = self.path / (quote(os.fsencode(backend), safe="") + ".agent")
         try:
             self._lock = os.open(str(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            name = os.read(self._lock, 200).decode("ascii", "replace").strip()
-            if not _NAME.fullmatch(name):
+            written = os.read(self._lock, 1000)
+            name, _, made_on = written.decode("ascii", "replace").strip().partition("\n")
+            if not _NAME.fullmatch(name) or (machine and made_on and made_on != machine):
                 name = secrets.token_hex(16)
-                os.ftruncate(self._lock, 0)
-                os.pwrite(self._lock, name.encode() + b"\n", 0)
+            note = ("%s\n%s" % (name, machine or made_on)).strip().encode("ascii", "replace") + b"\n"
+            if note != written:
+                os.pwrite(self._lock, note, 0)
+                os.ftruncate(self._lock, len(note))
         except BlockingIOError:
             hint = "Let it end, or give this one another --workdir"
             raise NoPlace("Another agent of '%s' works in %s already" % (backend, self.path), hint)
@@ -113,6 +119,15 @@ class WorkDir:
                 os.replace(str(part), str(folder))
             shutil.rmtree(str(part), ignore_errors=True)
         return folder
+
+
+def this_machine() -> str:
+    """The host's name, and the id that its system was installed with, where there is one: one line of ASCII."""
+    try:
+        found = Path("/etc/machine-id").read_text(encoding="ascii")
+    except (OSError, ValueError):
+        found = ""
+    return ascii(" ".join([os.uname().nodename, *found.split()]))[1:-1]
 
 
 # The worker of a job directory.
