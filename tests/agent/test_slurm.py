@@ -324,6 +324,16 @@ def test_a_folder_that_the_node_does_not_see_is_the_likely_reason(commands, jobd
     assert caught.value.code == "slurm_no_trace"
 
 
+def test_a_job_that_slurm_started_twice_says_so(commands, jobdir, quick):
+    commands("squeue", "true")
+    for name in (script.ATTEMPT, script.SECOND_START):
+        (jobdir.path / name).mkdir()
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit, match="SLURM started it a second time, and its first attempt is lost"):
+        worker.end()
+
+
 def test_a_worker_that_heard_the_schedulers_term_is_not_cancelled_by_us(commands, jobdir, quick):
     commands("squeue", "true")
     commands("scontrol", SHOWN % ("TIMEOUT", "TimeLimit", "0:15"))

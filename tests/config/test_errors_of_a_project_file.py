@@ -148,6 +148,8 @@ def test_all_problems_are_told_at_once_and_in_the_order_of_the_file(tmp_path: Pa
         (f'{SLURM}, time: "1 day"', "time", "time", "Its forms"),
         (f"{SLURM}, time: -5", "time", "time", "sbatch does not read"),
         (f"{SLURM}, mem: 16X", "mem", "mem", "16G"),
+        (f'{SLURM}, sbatch_args: ["--array=1-3"]', "sbatch_args", "sbatch_args", "a run is one job"),
+        (f'{SLURM}, sbatch_args: ["-n", "4"]', "sbatch_args", "sbatch_args", "one process on one node"),
         (f"{SLURM}, account: 0123", "odd_number", "account", "83"),
         (f"{SLURM}, account: 123", "wrong_type", "account", 'account: "123"'),
     ],
