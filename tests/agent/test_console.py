@@ -91,3 +91,9 @@ def test_nobody_reading_any_more_is_no_reason_to_stop():
     stream = Gone()
     Console(stream).say("still here")
     assert stream.tries == 1
+
+
+def test_an_error_comes_with_its_hint():
+    stream = Terminal()
+    Console(stream).event(Event("error", {"message": "No sklearn here", "install_hint": "pip install scikit-learn"}))
+    assert "error: No sklearn here" in stream.getvalue() and "  pip install scikit-learn" in stream.getvalue()

@@ -156,7 +156,7 @@ def test_the_same_name_at_every_request_and_after_a_restart(machine):
 def test_sigterm_lets_the_run_finish_and_takes_no_more(machine):
     agent = machine.begin("wait_for_file")
     agent.terminate()
-    time.sleep(0.3)
+    wait_for(lambda: "the run is finished first" in machine.out(), "what the agent does about it")
     assert agent.poll() is None
     (machine.jobdir.path / "go").write_text("")
     assert agent.wait(60) == 0

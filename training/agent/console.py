@@ -45,6 +45,9 @@ class Console:
             self.say("%s: %s" % (fields["level"], fields.get("msg")))
         elif event.event == "error":
             self.say("error: %s" % fields.get("message"))
+            hint = fields.get("hint") or fields.get("install_hint")
+            if hint:
+                self.say("  %s" % hint)
 
     def progress(self, phase: Any, current: Any, total: Any, eta_s: Any = None) -> None:
         share = _share(current, total)

@@ -98,6 +98,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# What is said of the first, the second and the third signal while a run goes on.
+WISHES = (
+    "asked to end: the run is finished first, then the agent ends; once more (Ctrl-C, SIGTERM) stops the run",
+    "stopping the run; once more kills its worker",
+    "killing the run's worker",
+)
+
+
 class Signals(Wish):
     """How often somebody asked the agent to end: 1 drains, 2 stops the run, 3 kills it.
 
@@ -107,6 +115,7 @@ class Signals(Wish):
     def __init__(self) -> None:
         self.count = 0
         self.is_idle = True
+        self._told = 0
         self._before = (0, 0.0)
 
     @property
@@ -122,6 +131,12 @@ class Signals(Wish):
 
     def order(self) -> str:
         return KILL if self.count > 2 else TERM if self.count > 1 else ""
+
+    def news(self) -> str:
+        if self.count <= self._told:
+            return ""
+        self._told = self.count
+        return WISHES[min(self.count, len(WISHES)) - 1]
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.count += 1

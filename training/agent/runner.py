@@ -53,6 +53,10 @@ class Wish:
         """`term`, `kill`, or nothing."""
         return ""
 
+    def news(self) -> str:
+        """What to tell that person of a wish that was just heard; once, and else nothing."""
+        return ""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -366,6 +370,9 @@ class Runner:
         if self.reporter.ended is not None:
             raise self.reporter.ended
         self.contact.left_s()
+        news = self.place.wish.news()
+        if news:
+            self.place.console.say(news)
         self._obey(self.place.wish.order(), self.reporter.order)
 
     def _tell(self) -> None:
