@@ -138,6 +138,12 @@ class TooLarge(TrainingError):
     code = "too_large"
 
 
+class BrokenBody(TrainingError):
+    """A body that is not what was sent: it broke off, or was changed on the way. Sent again it may come whole."""
+
+    code = "broken_body"
+
+
 class NotStored(TrainingError):
     """What was sent could not be written down here: a full disk, a folder that is gone. Sent again it may be."""
 

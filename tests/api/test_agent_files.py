@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
 import os
 import socket
+import threading
 import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from django.http import HttpRequest
 from django.test import RequestFactory
 from django.utils import timezone
+from gunicorn.http.body import Body, LengthReader
+from gunicorn.http.unreader import SocketUnreader
 
 from tests.api.agentside import BUNDLE, Caller, Lab
 from training.api import bodies, ranges
+from training.errors import BrokenBody
 from training.intake import reports
 from training.models import Run
 
@@ -147,7 +154,7 @@ def parts_of(agent: Caller) -> list[str]:
 def test_another_sha256_than_was_said_drops_the_body(agent: Caller) -> None:
     agent.put(b"good\n")
     answer = agent.put(b"damaged\n", **{"X-Content-SHA256": "0" * 64})
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert (answer.status_code, answer.json()["code"]) == (503, "broken_body")
     assert agent.put(b"x", **{"X-Content-SHA256": "nonsense"}).status_code == 400
     assert agent.jobdir.predictions.read_bytes() == b"good\n"
     assert parts_of(agent) == []
@@ -190,7 +197,7 @@ def upload(agent: Caller, data: bytes, between: Any, length: int = 0) -> int:
 
 
 def test_a_body_that_breaks_off_leaves_nothing(agent: Caller) -> None:
-    with pytest.raises(reports.BadRequest, match="ended 5 bytes before"):
+    with pytest.raises(BrokenBody, match="ended 5 bytes before"):
         upload(agent, b"x" * 100, lambda at: None, length=105)
     assert not agent.jobdir.predictions.exists() and parts_of(agent) == []
 
@@ -226,7 +233,7 @@ def test_of_two_uploads_at_once_the_later_one_stands(agent: Caller) -> None:
     def another(at: int) -> None:
         assert agent.put(b"later\n").status_code == 200
 
-    with pytest.raises(reports.BadRequest, match="later upload"):
+    with pytest.raises(BrokenBody, match="later upload"):
         upload(agent, b"earlier\n", another)
     assert agent.jobdir.predictions.read_bytes() == b"later\n"
     assert parts_of(agent) == []
@@ -260,8 +267,80 @@ def test_a_peer_that_stalls_is_given_up(lab: Lab, agent: Caller) -> None:
         assert here.gettimeout() == bodies.STALLED_S
         here.settimeout(0.01)
         request._stream = here.makefile("rb")
-        with pytest.raises(reports.BadRequest, match="broke off"):
+        with pytest.raises(BrokenBody, match="broke off"):
             bodies.read(request, 10)
+
+
+@pytest.fixture
+def dripping() -> Iterator[HttpRequest]:
+    """A request behind gunicorn whose body of 1 MB comes byte by byte, until the peer is told that nobody reads."""
+    here, there = socket.socketpair()
+    left = threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            while not left.wait(0.01):
+                there.send(b" ")
+
+    dripper = threading.Thread(target=drip)
+    with here, there:
+        dripper.start()
+        length = 1_000_000
+        request = RequestFactory().put("/", b"", CONTENT_LENGTH=str(length), **{"gunicorn.socket": here})
+        request._stream = Body(LengthReader(SocketUnreader(here), length))
+        yield request
+        left.set()
+        dripper.join()
+
+
+def ends(work: Callable[[], Any]) -> bool:
+    """Whether it comes to an end, which one that drips would put off for hours."""
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(20)
+    return not worker.is_alive()
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_body_that_drips_is_drained_for_so_long_and_no_longer(
+    dripping: HttpRequest, monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    monkeypatch.setattr(bodies, "LINGER_S", 0.2)
+    assert ends(lambda: bodies.drain(dripping, is_known))
+
+
+def test_of_strangers_who_drip_one_is_waited_for(dripping: HttpRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "LINGER_S", 3600.0)
+    with bodies._for_a_stranger:
+        assert ends(lambda: bodies.drain(dripping, is_known=False))
+
+
+def test_a_body_that_drips_is_given_up_at_the_least_rate(
+    dripping: HttpRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "time_for", lambda length: 0.2)
+    found: list[BaseException] = []
+
+    def read() -> None:
+        with pytest.raises(BrokenBody) as caught:
+            bodies.document_of(dripping, 1_000_000, "report")
+        found.append(caught.value)
+
+    assert ends(read)
+    assert "of its 1000000 bytes" in str(found[0])
+
+
+def test_what_is_all_here_leaves_the_connection_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        there.send(b"the bodythe next request")
+        request = RequestFactory().put("/", b"", **{"gunicorn.socket": here})
+        unreader = SocketUnreader(here)
+        request._stream = Body(LengthReader(unreader, 8))
+        bodies.drain(request, is_known=False)
+        assert unreader.take_buffered() == b"the next request"
+        assert there.send(b"another") == 7
+    assert bodies.time_for(10**18) <= threading.TIMEOUT_MAX
 
 
 def test_artifacts_for_people_come_in_ranges_too(key: Any, make_run: Any) -> None:

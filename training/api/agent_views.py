@@ -83,7 +83,7 @@ class AgentView(APIView):
         response = super().finalize_response(request, response, *args, **kwargs)
         response.headers["Cache-Control"] = "no-store"
         if response.status_code >= 400:
-            bodies.drain(self.plain)
+            bodies.drain(self.plain, is_known=bool(getattr(self.request, "auth", None)))
         return response
 
     @property
@@ -205,9 +205,11 @@ class Predictions(RunView):
         responses={200: documents.UploadAnswer, **errors(410, 411, 413, 415)},
     )
     def put(self, request: Request, run_id: str) -> Response:
-        upload = reports.Upload(partial(bodies.read, self.plain), bodies.length_of(self.plain), said_sha256(request))
-        limit_mb = most_predictions_mb(self.jobdir)
-        n_bytes = reports.take_predictions_file(self.jobdir.path, self.run.pk, upload, limit_mb, timezone.now)
+        length, folder = bodies.length_of(self.plain), self.jobdir
+        upload = reports.Upload(partial(bodies.read, self.plain), length, said_sha256(request))
+        with bodies.within(self.plain, bodies.time_for(length)):
+            limit_mb = most_predictions_mb(folder)
+            n_bytes = reports.take_predictions_file(folder.path, self.run.pk, upload, limit_mb, timezone.now)
         return Response({"v": VERSION, "bytes": n_bytes})
 
 

@@ -32,6 +32,7 @@ STATUSES: dict[type[errors.TrainingError], int] = {
     errors.ImpossibleMove: 500,
     errors.BackendRefused: 409,
     errors.TooLarge: 413,
+    errors.BrokenBody: 503,
     errors.NotStored: 503,
     errors.PredictionsUnreadable: 400,
 }

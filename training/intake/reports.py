@@ -21,7 +21,7 @@ from django.db import transaction
 
 from training import bulk
 from training.agent.jobdir import JobDir, write_whole
-from training.errors import BadRequest, EventsMissing, NotStored, RunIsOver, TooLarge
+from training.errors import BrokenBody, EventsMissing, NotStored, RunIsOver, TooLarge
 from training.intake.events import locked
 from training.models import Run
 from training.states import RUNNING
@@ -146,7 +146,7 @@ def take_predictions_file(folder: Path, run_id: str, upload: Upload, limit_mb: i
     """Store a body of predictions as the run's predictions.jsonl, in the place of an earlier one; returns its length.
 
     It is written aside and renamed when all of it is here and the run still lives. Raises TooLarge before anything is
-    read, BadRequest (broken off, another sha256), RunIsOver, NotStored; then what was there stands.
+    read, BrokenBody (broken off, another sha256), RunIsOver, NotStored; then what was there stands.
     """
     jobdir = JobDir(folder)
     if upload.length > limit_mb * MB:
@@ -177,14 +177,14 @@ def receive(upload: Upload, descriptor: int, pulse: Pulse) -> None:
     while missing:
         block = upload.read(min(BLOCK, missing))
         if not block:
-            raise BadRequest(f"The body ended {missing} bytes before its Content-Length of {upload.length}")
+            raise BrokenBody(f"The body ended {missing} bytes before its Content-Length of {upload.length}")
         write_all(descriptor, block, upload.length - missing)
         digest.update(block)
         missing -= len(block)
         pulse.beat()
     if upload.sha256 and digest.hexdigest() != upload.sha256:
         found = digest.hexdigest()
-        raise BadRequest(f"The body has the sha256 {found}, and X-Content-SHA256 is {upload.sha256}")
+        raise BrokenBody(f"The body has the sha256 {found}, and X-Content-SHA256 is {upload.sha256}")
     os.fsync(descriptor)
 
 
@@ -192,7 +192,7 @@ def put_in_place(part: Path, target: Path) -> None:
     try:
         part.replace(target)
     except FileNotFoundError:
-        raise BadRequest("A later upload of the predictions has taken the place of this one") from None
+        raise BrokenBody("A later upload of the predictions has taken the place of this one") from None
 
 
 class Pulse:
