@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils import timezone
 
 from training import backends, now, runs, tokens
 from training.agent.jobdir import JobDir
@@ -29,18 +30,17 @@ WAIT_S = 1.0
 LOOK_EVERY_S = 0.05
 # Where there will be something in a moment.
 SOON_S = 0.5
-# No request of an agent takes longer, so a token that is younger than this request's start by more is a clock's doing.
-LONGEST_REQUEST = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Who asks for work: `agent` is its own name for itself, `at` when it asked."""
+    """Who asks for work: `agent` is its own name for itself, `at` when it asked, `began` that on time.monotonic()."""
 
     backend: str
     agent: str
     host: str
     at: datetime
+    began: float
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,11 @@ class Given:
 
 @dataclass(frozen=True)
 class NoWork:
-    """Why there is nothing to do, in words, and when to ask again."""
+    """Why there is nothing to do, and when to ask again; `yours` is a run that is this agent's all the same."""
 
     why: str
     ask_again_s: float = ASK_EVERY_S
+    yours: str = ""
 
 
 def work_for(asking: Asking, config: ProjectConfig, may_start: bool = True) -> Given | NoWork:
@@ -73,7 +74,10 @@ def work_for(asking: Asking, config: ProjectConfig, may_start: bool = True) -> G
         run = found
     if (run.backend, run.agent) != (asking.backend, asking.agent):
         return NoWork(f"run {run.pk} is running, and one runs at a time")
-    return give(run, asking, JobDir(config.runs / run.pk))
+    found = give(run, asking, JobDir(config.runs / run.pk))
+    if isinstance(found, NoWork) and Run.objects.filter(pk=run.pk, status=RUNNING, agent=asking.agent).exists():
+        return replace(found, yours=run.pk)
+    return found
 
 
 # The claim.
@@ -109,8 +113,13 @@ def is_for_agents(backend: str, config: ProjectConfig) -> bool:
 def could_start(asking: Asking, config: ProjectConfig) -> QuerySet[Run]:
     """The queued runs that this one has to be older than: those that need no agent, and those whose agents ask too."""
     ready = [name for name in backends.names(config) if not backends.make(name, config).pulls]
-    asked = BackendToken.objects.filter(last_seen__gt=asking.at - ASKS_WITHIN).values("backend")
+    asked = asks_these_days(asking.at).values("backend")
     return waiting().filter(Q(backend__in=[*ready, asking.backend]) | Q(backend__in=asked))
+
+
+def asks_these_days(at: datetime) -> QuerySet[BackendToken]:
+    """The tokens with which an agent is about to ask; last seen in the future was before the clock was set back."""
+    return BackendToken.objects.filter(last_seen__gt=at - ASKS_WITHIN, last_seen__lt=at + ASKS_WITHIN)
 
 
 # The job.
@@ -167,6 +176,12 @@ def give_locked(run_id: str, job: Job, asking: Asking, jobdir: JobDir) -> Given 
 
 
 def overtaken(run: Run, asking: Asking) -> bool:
-    """Whether a token was made since this request came: the agent gave this one up, and works with that token."""
-    later = (asking.at, asking.at + LONGEST_REQUEST)
-    return RunToken.objects.filter(run=run, issued_at__gt=later[0], issued_at__lt=later[1]).exists()
+    """Whether a token was made since this request came: the agent gave this one up, and works with that token.
+
+    By the age of both: a clock that was set back makes a token of before it one that was not made yet.
+    """
+    token = RunToken.objects.filter(run=run).first()
+    if token is None:
+        return False
+    age_s = (timezone.now() - token.issued_at).total_seconds()
+    return 0 <= age_s < time.monotonic() - asking.began

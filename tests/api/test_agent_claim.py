@@ -79,12 +79,46 @@ def test_a_claim_of_a_run_that_was_given_before_is_no_sign_of_life(lab: Lab) -> 
 
 def test_an_answer_that_comes_after_a_later_one_voids_no_token(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     caller = lab.given()
-    before = timezone.now() - timedelta(seconds=10)
-    monkeypatch.setattr("training.api.agent_views.timezone.now", lambda: before)
+    before = time.monotonic() - 10
+    monkeypatch.setattr("training.api.agent_views.monotonic", lambda: before)
     answer = lab.claim().json()
     monkeypatch.undo()
-    assert (answer["job"], answer["ask_again_s"]) == (None, 0.5)
+    assert (answer["job"], answer["ask_again_s"], answer["yours"]) == (None, 0.5, caller.run_id)
     assert caller.report().status_code == 200
+
+
+def test_an_agent_gets_its_run_again_also_after_the_clock_was_set_back(lab: Lab) -> None:
+    caller = lab.given()
+    RunToken.objects.update(issued_at=timezone.now() + timedelta(seconds=30))
+    assert lab.claim().json()["job"]["run_id"] == caller.run_id
+
+
+def test_an_agent_whose_run_cannot_be_given_now_is_told_that_it_is_its_own(lab: Lab) -> None:
+    run = lab.queue()
+    assert lab.claim().json()["yours"] == run.pk  # its bundle is being made
+    lab.lay_out(run)
+    assert lab.claim().json()["job"]
+    aside = lab.jobdir(run).path.with_name("aside")
+    lab.jobdir(run).path.rename(aside)
+    assert lab.claim().json()["yours"] == run.pk
+    Run.objects.filter(pk=run.pk).update(stop_asked_at=timezone.now(), stop_for="cancel")
+    assert lab.claim().json()["yours"] == run.pk
+    aside.rename(lab.jobdir(run).path)
+    lab.jobdir(run).write_exit_code(0)
+    assert lab.claim().json()["yours"] == run.pk
+    assert "yours" not in lab.claim(agent="agent-bbbb").json()
+    Run.objects.update(status="error", finished_at=timezone.now())
+    assert "yours" not in lab.claim().json()
+
+
+def test_an_agent_that_was_seen_in_the_future_is_not_waited_for(lab: Lab) -> None:
+    lab.queue("other")
+    own = lab.queue()
+    tokens.issue("other")
+    BackendToken.objects.filter(backend="other").update(last_seen=timezone.now() + timedelta(hours=1))
+    lab.claim()
+    own.refresh_from_db()
+    assert own.status == "running"
 
 
 def test_another_agent_gets_no_work_while_a_run_runs(lab: Lab) -> None:

@@ -229,6 +229,9 @@ class ClaimAnswer(serializers.Serializer):
     report_every_s = serializers.FloatField(required=False)
     ask_again_s = serializers.FloatField(required=False)
     why = serializers.CharField(required=False)
+    yours = serializers.CharField(
+        required=False, help_text="With `job` null: the run that is this agent's, and cannot be given just now."
+    )
 
 
 class ReportAnswer(serializers.Serializer):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
+from time import monotonic
 from typing import Any, cast
 
 from django.http import HttpRequest
@@ -71,10 +72,12 @@ class AgentView(APIView):
     parser_classes = [BoundedJSON]  # for the description alone; bodies.py reads
     content_negotiation_class = AlwaysJSON
     metadata_class = None
+    is_known = False  # whoever asks has shown a token
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         bodies.limit_patience(request._request)
         super().initial(request, *args, **kwargs)
+        self.is_known = request.auth is not None
 
     def get_exception_handler(self) -> Any:
         return answer_agent
@@ -83,7 +86,7 @@ class AgentView(APIView):
         response = super().finalize_response(request, response, *args, **kwargs)
         response.headers["Cache-Control"] = "no-store"
         if response.status_code >= 400:
-            bodies.drain(self.plain, is_known=bool(getattr(self.request, "auth", None)))
+            bodies.drain(self.plain, self.is_known)
         return response
 
     @property
@@ -107,20 +110,21 @@ class Claim(AgentView):
         responses={200: documents.ClaimAnswer, **errors(411, 413, 415)},
     )
     def post(self, request: Request) -> Response:
-        record = cast(BackendToken, request.auth)
+        record, began = cast(BackendToken, request.auth), monotonic()
         said = self.said(documents.ClaimDocument, MOST_CLAIM_BYTES, "claim")
         if said.get("backend") != record.backend:
             raise UnknownToken
         at, host = timezone.now(), said.get("host") or ""
         tokens.seen(record, host, said.get("version") or "", said.get("gpus") or [], at)
         known, is_of_now = project()
-        asking = giving.Asking(record.backend, said["agent"], host[: tokens.LONGEST_HOST], at)
+        asking = giving.Asking(record.backend, said["agent"], host[: tokens.LONGEST_HOST], at, began)
         return Response(told(giving.work_for(asking, known, may_start=is_of_now)))
 
 
 def told(found: giving.Given | giving.NoWork) -> dict[str, Any]:
     if isinstance(found, giving.NoWork):
-        return {"v": VERSION, "job": None, "ask_again_s": found.ask_again_s, "why": found.why}
+        yours = {"yours": found.yours} if found.yours else {}
+        return {"v": VERSION, "job": None, "ask_again_s": found.ask_again_s, "why": found.why, **yours}
     return {
         "v": VERSION,
         "job": asdict(found.job),

@@ -9,8 +9,8 @@ from django.db.models import Q
 
 from training import runs
 from training.backends.agent import NO_TOKEN, TokenRecord
-from training.giving import ASKS_WITHIN
-from training.models import BackendToken, Run
+from training.giving import ASKS_WITHIN, asks_these_days
+from training.models import Run
 from training.states import QUEUED, RUNNING
 
 # An agent that asks and does not take its run (it fails at each answer, say) has the turn for this long.
@@ -41,7 +41,7 @@ def awaited(ready: Collection[str], now: datetime) -> Run | None:
     if first is None:
         return None
     older = waiting.filter(Q(created_at__lt=first.created_at) | Q(created_at=first.created_at, id__lt=first.id))
-    asking = BackendToken.objects.filter(last_seen__gt=now - ASKS_WITHIN).values("backend")
+    asking = asks_these_days(now).values("backend")
     return older.filter(backend__in=asking).exclude(backend__in=ready).first()
 
 
