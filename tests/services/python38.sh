@@ -7,11 +7,11 @@ if [ -z "${PYTHON38:-}" ]; then
     [ "${POTATO_REQUIRE_SERVICES:-}" = 1 ] && exit 1
     exit 0
 fi
-if [ ! -e .venv38/.installed ]; then
+if [ ! -e .venv38/.installed-xdist ]; then
     "$PYTHON38" -m venv .venv38
-    .venv38/bin/python -m pip install -q -q --disable-pip-version-check 'pytest>=8,<8.4'
-    touch .venv38/.installed
+    .venv38/bin/python -m pip install -q -q --disable-pip-version-check 'pytest>=8,<8.4' 'pytest-xdist>=3.6,<3.7'
+    touch .venv38/.installed-xdist
 fi
 # No configuration and no conftest of the other tests: they want Django, which such a host has not.
 PYTHONPATH=.:tests exec .venv38/bin/python -m pytest -q -c /dev/null --rootdir tests/agent --confcutdir tests/agent \
-    -p no:cacheprovider tests/agent
+    -p no:cacheprovider -n "${JOBS:-2}" --dist worksteal tests/agent
