@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 QUEUED = "queued"
 RUNNING = "running"
@@ -105,6 +105,8 @@ class Decision:
 
 
 NOTHING = Decision(WAIT)
+# What was noted further ahead than this was noted before the clock was set back, and not by another process just now.
+AHEAD = timedelta(seconds=5)
 
 
 def decide(facts: Facts, limits: Limits, now: datetime) -> Decision:
@@ -134,10 +136,10 @@ def _decide_running(facts: Facts, limits: Limits, now: datetime) -> Decision:
         return _decide_stopping(facts, limits, now, over)
     if over:
         return _decide_over(facts)
-    if facts.awaited and _longer(_silent_since(facts), limits.heartbeat_timeout_s, now):
+    if facts.awaited and _longer(_silent_since(facts, now), limits.heartbeat_timeout_s, now):
         return Decision(WISH, SILENCE, _silence(facts, limits))
     # A worker that has finished in time is not undone because its model takes long to come here.
-    if not _finished(facts) and _longer(facts.started_at, limits.max_wall_s, now):
+    if not _finished(facts) and _longer(_noted(facts.started_at, facts, now), limits.max_wall_s, now):
         return Decision(WISH, WALL, _wall(limits))
     return NOTHING
 
@@ -145,7 +147,7 @@ def _decide_running(facts: Facts, limits: Limits, now: datetime) -> Decision:
 def _decide_stopping(facts: Facts, limits: Limits, now: datetime, over: bool) -> Decision:
     if over:
         return _conclude_stop(facts, limits)
-    if facts.stop_for == SILENCE or _longer(facts.stop_asked_at, limits.grace_s, now):
+    if facts.stop_for == SILENCE or _longer(_noted(facts.stop_asked_at, facts, now), limits.grace_s, now):
         return Decision(KILL, because=_kill(facts, limits)) if facts.killable else _conclude_stop(facts, limits)
     return Decision(STOP, because="stopping")
 
@@ -174,9 +176,14 @@ def _conclude_stop(facts: Facts, limits: Limits) -> Decision:
     return Decision(MOVE, CANCELLED, _cancelled(facts))
 
 
-def _silent_since(facts: Facts) -> datetime | None:
-    known = [at for at in (facts.heard_at or facts.started_at, facts.listening_since) if at]
-    return max(known, default=None)
+def _silent_since(facts: Facts, now: datetime) -> datetime | None:
+    heard_at = _noted(facts.heard_at or facts.started_at, facts, now)
+    return max((at for at in (heard_at, facts.listening_since) if at), default=None)
+
+
+def _noted(at: datetime | None, facts: Facts, now: datetime) -> datetime | None:
+    """A time as it was noted; of one that lies in the future, the moment at which that was seen."""
+    return facts.listening_since or now if at and at - now > AHEAD else at
 
 
 def _error(fault: Fault) -> Decision:

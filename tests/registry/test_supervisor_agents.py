@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,35 @@ def test_an_empty_report_is_a_word(stage: AgentStage, agent: Agent, claimed: Run
         stage.pass_time(SILENCE_S - 1)
         agent.reports(claimed, stage.now)
     assert now_of(claimed).status == RUNNING
+
+
+def test_a_clock_that_is_set_back_is_no_word_of_an_agent(stage: AgentStage, claimed: Run) -> None:
+    stage.turn(-3600)
+    stage.pass_time(SILENCE_S - 2)
+    assert now_of(claimed).status == RUNNING
+    stage.pass_time(4)
+    assert now_of(claimed).error_code == "silence"
+
+
+def test_a_clock_that_is_set_back_gives_a_run_no_more_wall_time_and_a_stop_no_more_grace(
+    stage: AgentStage, agent: Agent, claimed: Run
+) -> None:
+    charge = stage.supervisor.charge
+    assert charge
+    charge.limits = replace(charge.limits, max_wall_s=60, grace_s=20)
+    for _ in range(3):
+        stage.pass_time(15)
+        agent.reports(claimed, stage.now)
+        stage.turn(-3600)
+        stage.tick(2)
+        agent.reports(claimed, stage.now)
+    assert not now_of(claimed).stop_asked_at
+    stage.pass_time(17)
+    agent.reports(claimed, stage.now)
+    assert now_of(claimed).stop_for == "wall"
+    stage.turn(-3600)
+    stage.pass_time(22)
+    assert (now_of(claimed).status, now_of(claimed).error_code) == (ERROR, "wall")
 
 
 def test_an_agent_that_never_comes_for_its_job_is_silent_from_when_it_was_ready(

@@ -198,10 +198,22 @@ class Supervisor:
         return self._take(now)
 
     def _notice_gap(self, now: datetime) -> None:
-        """After a gap in which nobody could be heard, the silence of a run's agent is measured anew."""
-        if self.charge and self._ticked_at and now - self._ticked_at > timedelta(seconds=GAP_S):
-            self.charge.listening_since = now
+        """After a gap in which nobody could be heard, the silence of a run's agent is measured anew.
+
+        A clock that was set back is such a gap, and what was noted before it lies in the future until it has caught up.
+        """
+        passed = now - self._ticked_at if self._ticked_at else timedelta()
         self._ticked_at = now
+        if passed < timedelta():
+            self._clock_was_set_back(-passed, now)
+        if self.charge and not timedelta() <= passed <= timedelta(seconds=GAP_S):
+            self.charge.listening_since = now
+
+    def _clock_was_set_back(self, by: timedelta, now: datetime) -> None:
+        if self.charge:
+            self.charge.set_back += by
+        self._look_at = None
+        self._leaving_since = now if self._leaving else None
 
     def _hold_lease(self, now: datetime) -> bool:
         holds = self.lease.hold(now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ class Charge:
     storing: Errand | None = None
     unfit: Fault | None = None
     listening_since: datetime | None = None  # from when on its agent could be heard by this supervisor
+    set_back: timedelta = timedelta()  # by how much the clock was, under this supervisor
     lost: bool = False  # an earlier supervisor's, and cannot be taken up
     heard: list[Event] = field(default_factory=list)  # polled and not yet in the database
     drained: bool = False  # the execution is done, and its last event has been taken in
@@ -78,7 +79,7 @@ class Charge:
             status=run.status,
             place=run.backend,
             created_at=run.created_at,
-            started_at=run.started_at,
+            started_at=run.started_at - self.set_back if run.started_at else None,
             heard_at=run.heard_at,
             listening_since=self.listening_since,
             awaited=execution is not None and execution.awaits_agent,

@@ -123,7 +123,7 @@ class Lease:
         holder = Holder.read(row.holder)
         if holder and holder.is_gone:
             return True
-        if self._watched != (row.holder, row.renewed_at) or self._watched_since is None:
+        if self._watched != (row.holder, row.renewed_at) or self._watched_since is None or now < self._watched_since:
             self._watched, self._watched_since = (row.holder, row.renewed_at), now
         return (now - self._watched_since).total_seconds() > TTL_S
 
