@@ -14,6 +14,7 @@ from django.utils import timezone
 from training import backends, now, runs, tokens
 from training.agent.jobdir import JobDir
 from training.agent.protocol import ASK_EVERY_S, Job
+from training.config import folder_of
 from training.errors import UnknownBackend
 from training.intake.reports import storing
 from training.models import BackendToken, Run, RunToken
@@ -74,10 +75,10 @@ def work_for(asking: Asking, config: ProjectConfig, may_start: bool = True) -> G
         run = found
     if (run.backend, run.agent) != (asking.backend, asking.agent):
         return NoWork(f"run {run.pk} is running, and one runs at a time")
-    found = give(run, asking, JobDir(config.runs / run.pk))
-    if isinstance(found, NoWork) and Run.objects.filter(pk=run.pk, status=RUNNING, agent=asking.agent).exists():
-        return replace(found, yours=run.pk)
-    return found
+    given = give(run, asking, JobDir(folder_of(run.pk, config)))
+    if isinstance(given, NoWork) and Run.objects.filter(pk=run.pk, status=RUNNING, agent=asking.agent).exists():
+        return replace(given, yours=run.pk)
+    return given
 
 
 # The claim.

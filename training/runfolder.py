@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from training.agent.jobdir import EventTail, JobDir
 from training.agent.protocol import Event
+from training.backends.watching import read_some
 
 MOST_FILES = 2000
 
@@ -36,7 +37,16 @@ class RunFolder:
         """Up to `at_most` events from number `seq`, which starts at byte `offset`; the number and byte after them."""
         tail = EventTail(self.jobdir.events)
         tail.seq, tail.offset = seq, offset
-        return tail.read(at_most), tail.seq, tail.offset
+        return read_some(tail, at_most), tail.seq, tail.offset
+
+    def has_events_at(self, offset: int) -> bool:
+        """Whether a whole line starts at that byte."""
+        try:
+            with self.jobdir.events.open("rb") as handle:
+                handle.seek(offset)
+                return handle.readline().endswith(b"\n")
+        except OSError:
+            return False
 
     def offset_of(self, seq: int) -> tuple[int, int]:
         """Where event number `seq` starts, as (number, byte); the end of the file where there are fewer."""

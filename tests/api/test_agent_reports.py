@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.db import OperationalError
 from django.utils import timezone
 
 from tests.api.agentside import Caller, Lab, log
-from training import bulk, intake
+from training import bulk, config, intake
 from training.agent.jobdir import EventTail
 from training.intake import reports
 from training.models import MetricPoint, Run, StepLine
@@ -121,6 +124,41 @@ def test_a_folder_that_is_gone_is_a_503(agent: Caller) -> None:
     agent.jobdir.path.rename(agent.jobdir.path.with_name("aside"))
     assert agent.report(0, log(0)).json()["code"] == "not_stored"
     assert agent.row.reported_events == 0
+
+
+def test_what_could_not_be_stored_is_named_without_the_servers_folders(agent: Caller) -> None:
+    agent.report(0, log(0))
+    os.truncate(agent.jobdir.events, 10)
+    cut = agent.report(1, log(1)).json()["error"]
+    agent.jobdir.path.rename(agent.jobdir.path.with_name("aside"))
+    for sentence in (cut, agent.report(1, log(1)).json()["error"]):
+        assert sentence.startswith(f"events.jsonl of run {agent.run_id} ") and "/" not in sentence
+
+
+def test_a_run_goes_on_where_its_job_lies_when_the_project_file_names_another_folder(lab: Lab, agent: Caller) -> None:
+    file = Path(settings.POTATO_CONFIG)
+    text = file.read_text(encoding="utf-8")
+    before = config.current().config.output_annotation_dir
+    changed = re.sub("(?m)^output_annotation_dir:.*$", "output_annotation_dir: elsewhere", text)
+    file.write_text(changed if changed != text else f"{text}output_annotation_dir: elsewhere\n", encoding="utf-8")
+    assert config.current().config.output_annotation_dir != before
+    assert agent.report(0, log(0)).json()["n_events"] == 1
+    assert len(agent.events) == 1
+    agent.token = lab.claim().json()["token"]
+    assert agent.put(b"{}\n").status_code == agent.result(0, 1).status_code == 200
+    assert agent.jobdir.read_exit_code() == 0
+    assert StepLine.objects.filter(run_id=agent.run_id, text__contains="output_annotation_dir was changed").count() == 1
+
+
+def test_the_events_of_one_run_are_bounded(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent.report(0, log(0))
+    monkeypatch.setattr(reports, "MOST_BYTES", agent.row.reported_bytes + 10)
+    for _ in range(3):
+        answer = agent.report(1, log(1))
+        assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert StepLine.objects.filter(run_id=agent.run_id, level="warning", text=answer.json()["error"]).count() == 1
+    assert len(agent.events) == agent.report(1).json()["n_events"] == 1
+    assert agent.result(0, 1).status_code == 200
 
 
 def test_a_file_that_was_cut_is_not_filled_with_nothing(agent: Caller) -> None:

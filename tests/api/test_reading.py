@@ -131,6 +131,27 @@ def test_events_are_read_from_any_number_on(key: Any, make_run: Callable[..., Ru
     assert key.get(f"runs/{ID}/events", seq=5, offset=999_999).json()["results"] == []
 
 
+def test_events_that_are_odd_or_large_cost_nobody_the_others(
+    key: Any, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("training.backends.watching.BYTES_AT_ONCE", 1000)
+    run = make_run(status="running")
+    folder = config.current().config.runs / run.id
+    folder.mkdir(parents=True)
+    deep = '{"event": "log", "msg": ' + '{"a": [' * 400 + "NaN" + "]}" * 400 + "}"
+    large = json.dumps({"event": "log", "msg": "x" * 700})
+    (folder / "events.jsonl").write_text("\n".join([large, deep, large, large, '{"event": "log", "msg": "last"}', ""]))
+    found: list[str] = []
+    answer = key.get(f"runs/{run.id}/events").json()
+    for _ in range(10):
+        found += [event["msg"][:4] for event in answer["results"]]
+        assert len(answer["results"]) <= 2
+        if not answer["next"]:
+            break
+        answer = key.client.get(answer["next"], headers=key.headers).json()
+    assert [text for text in found if text != "{"] == ["xxxx", "xxxx", "xxxx", "last"]
+
+
 def test_a_run_whose_folder_is_gone_has_no_events_and_no_artifacts(key: Any, make_run: Callable[..., Run]) -> None:
     make_run(status="success")
     assert key.get(f"runs/{ID}/events").json()["results"] == []

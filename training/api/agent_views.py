@@ -151,7 +151,11 @@ class RunView(AgentView):
     @property
     def jobdir(self) -> JobDir:
         """The run's folder, by the id of the row and not by the address."""
-        return JobDir(project()[0].runs / self.run.pk)
+        now_at, folder = project()[0].runs, config.folder_of(self.run.pk, project()[0])
+        if folder.parent != now_at:
+            text = f"output_annotation_dir was changed in the project file; this run goes on in {folder}"
+            reports.say_once(self.run.pk, text, timezone.now())
+        return JobDir(folder)
 
 
 class Bundle(RunView):

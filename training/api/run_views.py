@@ -174,7 +174,7 @@ class RunEvents(PeopleView):
             seq, offset = folder.offset_of(seq)
         events, seq, offset = folder.events(seq, offset, limit)
         results = [{**event.fields, "seq": event.seq, "event": event.event, "t": event.t} for event in events]
-        more = len(events) == limit
+        more = bool(events) and folder.has_events_at(offset)
         return Response({"results": results, "next": address(request, seq=seq, offset=offset) if more else None})
 
 

@@ -10,6 +10,7 @@ from training.agent.protocol import Event
 from training.backends.base import Execution, ended_without_result
 
 EVENTS_AT_ONCE = 2000
+BYTES_AT_ONCE = 8 * 1024 * 1024  # of events.jsonl, and one event more
 
 
 class WatchedExecution(Execution):
@@ -26,7 +27,7 @@ class WatchedExecution(Execution):
         """Where the worker is, within a sentence: `on this machine`."""
 
     def poll(self) -> list[Event]:
-        events = self._tail.read(EVENTS_AT_ONCE)
+        events = read_some(self._tail, EVENTS_AT_ONCE)
         self._has_result = self._has_result or any(event.event == "result" for event in events)
         return events
 
@@ -51,7 +52,25 @@ class WatchedExecution(Execution):
             return True
         ahead = EventTail(self._jobdir.events)
         ahead.offset = self._tail.offset
-        while events := ahead.read():
+        while events := read_some(ahead, EVENTS_AT_ONCE):
             if any(event.event == "result" for event in events):
                 return True
         return False
+
+
+def read_some(tail: EventTail, at_most: int) -> list[Event]:
+    """The next events, of some BYTES_AT_ONCE together: what a worker writes must not fill the memory of who reads."""
+    start = tail.offset
+    if _size(tail.path) - start <= BYTES_AT_ONCE:
+        return tail.read(at_most)
+    events: list[Event] = []
+    while len(events) < at_most and tail.offset - start < BYTES_AT_ONCE and (found := tail.read(1)):
+        events += found
+    return events
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

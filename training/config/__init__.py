@@ -16,7 +16,7 @@ from training.config.schema import (
     SshBackend,
     Writeback,
 )
-from training.config.served import admin_key, current, last_good
+from training.config.served import admin_key, current, folder_of, last_good
 
 __all__ = [
     "AgentBackend",
@@ -34,6 +34,7 @@ __all__ = [
     "admin_key",
     "current",
     "examine",
+    "folder_of",
     "last_good",
     "load",
     "problems_text",

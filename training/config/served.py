@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 
 from training.config.document import absolute
 from training.config.loader import Loaded, load
@@ -14,6 +15,8 @@ from training.errors import ConfigError
 Stamp = tuple[str, int, int]
 _last: tuple[Stamp, Loaded] | None = None
 _lock = threading.Lock()
+# Where the runs' folders were in this process's time, by project file, the last one last.
+_places: dict[str, list[Path]] = {}
 
 # Far above any key; a larger file is not one.
 MAX_KEY_BYTES = 4096
@@ -42,6 +45,22 @@ def last_good() -> Loaded | None:
         return _last[1] if _last and _last[0][0] == path else None
 
 
+def folder_of(run_id: str, project: ProjectConfig) -> Path:
+    """The run's folder: where its job lies, for output_annotation_dir may have been changed while it runs."""
+    here = project.runs / run_id
+    if not (here / "job.json").exists():
+        with _lock:
+            earlier = [place / run_id for place in reversed(_places.get(str(project.file), []))]
+        return next((folder for folder in earlier if (folder / "job.json").exists()), here)
+    return here
+
+
+def _remember(project: ProjectConfig) -> None:
+    places = _places.setdefault(str(project.file), [])
+    if project.runs not in places:
+        places.append(project.runs)
+
+
 def _cached(path: str) -> Loaded:
     global _last
     stamp = _stamp(path)
@@ -52,6 +71,7 @@ def _cached(path: str) -> Loaded:
     with _lock:
         # The stamp is from before the reading: a file that changed meanwhile is read again the next time.
         _last = (stamp, loaded) if stamp else None
+        _remember(loaded.config)
     return loaded
 
 

@@ -23,11 +23,12 @@ from training import bulk
 from training.agent.jobdir import JobDir, write_whole
 from training.errors import BrokenBody, EventsMissing, NotStored, RunIsOver, TooLarge
 from training.intake.events import locked
-from training.models import Run
+from training.models import Run, StepLine
 from training.states import RUNNING
 
 MB = 1024 * 1024
 BLOCK = 256 * 1024  # bytes of predictions read and written at a time
+MOST_BYTES = 200 * MB  # of a run's events.jsonl
 LONGEST_URI = 1000  # characters
 # Bytes that arrive are a word too: an agent that does nothing else meanwhile is not silent.
 HEARD_EVERY = timedelta(seconds=5)
@@ -66,9 +67,23 @@ class Upload:
 def take_report(folder: Path, run_id: str, first: int, lines: Sequence[bytes], now: datetime) -> Taken:
     """Take a batch of events, lines of JSON, whose first is number `first` of the run; an empty one is a word too.
 
-    Raises EventsMissing where events before it are not here, RunIsOver, NotStored; then nothing has changed.
+    Raises EventsMissing where events before it are not here, TooLarge where the run has said too much (in its log,
+    too), RunIsOver, NotStored; then nothing of it has been taken.
     """
-    jobdir = JobDir(folder)
+    try:
+        return _take_report(JobDir(folder), run_id, first, lines, now)
+    except TooLarge as refusal:
+        say_once(run_id, refusal.message, now)
+        raise
+
+
+def say_once(run_id: str, text: str, now: datetime) -> None:
+    """A warning in the run's log, however often its agent comes with the same."""
+    if not StepLine.objects.filter(run_id=run_id, text=text).exists():
+        StepLine.objects.create(run_id=run_id, at=now, level="warning", text=text)
+
+
+def _take_report(jobdir: JobDir, run_id: str, first: int, lines: Sequence[bytes], now: datetime) -> Taken:
     with transaction.atomic():
         run = locked(run_id)
         here = run.reported_events
@@ -79,6 +94,9 @@ def take_report(folder: Path, run_id: str, first: int, lines: Sequence[bytes], n
         if fresh:
             refuse_after_the_end(run, jobdir)
             data = b"".join(fresh)
+            if run.reported_bytes + len(data) > MOST_BYTES:
+                sentence = f"The events of run {run_id} are more than {MOST_BYTES // MB} MB; no more are taken"
+                raise TooLarge(sentence, "Have the trainer say less")
             put_at(jobdir.events, run.reported_bytes, data)
             here += len(fresh)
             columns |= {"reported_events": here, "reported_bytes": run.reported_bytes + len(data)}
@@ -100,7 +118,9 @@ def put_at(file: Path, offset: int, data: bytes) -> None:
     with storing(file), open_to_write(file) as descriptor:
         length = os.fstat(descriptor).st_size
         if length < offset:
-            raise NotStored(f"{file} has {length} bytes, of {offset} that were written", "Was it cut, or replaced?")
+            raise NotStored(
+                f"{of_run(file)} has {length} bytes, of {offset} that were written", "Was it cut, or replaced?"
+            )
         try:
             write_all(descriptor, data, offset)
             os.ftruncate(descriptor, offset + len(data))
@@ -134,9 +154,14 @@ def storing(file: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in NO_ROOM:
-            message = f"The disk of the server is full; {file.name} of run {file.parent.name} was not written"
+            message = f"The disk of the server is full; {of_run(file)} was not written"
             raise NotStored(message, "Make room on the server; the agent sends it again", "disk_full") from error
-        raise NotStored(f"{file} could not be written: {error.strerror or error}") from error
+        raise NotStored(f"{of_run(file)} could not be written: {error.strerror or error}") from error
+
+
+def of_run(file: Path) -> str:
+    """The file as an agent is told of it: how this server's folders are called is no affair of another machine."""
+    return f"{file.name} of run {file.parent.name}"
 
 
 # Predictions.
