@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +81,12 @@ def test_nothing_is_left_of_it_when_it_is_closed() -> None:
     with contextlib.suppress(ConnectionResetError):
         assert waiting.recv(1) == b""
     waiting.close()
+
+
+@pytest.mark.parametrize("allowed", [["annotate.example.org"], [".example.org"], ["*"], ["[::1]", "localhost"]])
+def test_the_site_takes_it_for_one_of_its_own_names_whatever_these_are(
+    gateway: Gateway, settings: Any, allowed: list[str]
+) -> None:
+    settings.ALLOWED_HOSTS = allowed
+    status, body = ask(gateway, f"/api/training/runs/{RUN}/bundle")
+    assert (status, json.loads(body)["code"]) == (401, "unknown_token")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
 from waitress.server import create_server
@@ -82,7 +83,13 @@ def only_of(run_id: str, application: Application) -> Application:
             start_response("404 Not Found", [("Content-Type", "application/json")])
             return [b'{"error": "There is nothing here but the addresses of one run", "code": "not_found"}']
         # What the agent calls this place is its own affair; the site must not refuse it as a foreign host.
-        environ["HTTP_HOST"] = environ["SERVER_NAME"] = "localhost"
+        environ["HTTP_HOST"] = environ["SERVER_NAME"] = a_name_of_the_site()
         return application(environ, start_response)
 
     return narrowed
+
+
+def a_name_of_the_site() -> str:
+    """A host that the site answers to; behind a proxy its settings may have but one, and not localhost."""
+    names = (name.lstrip(".") for name in settings.ALLOWED_HOSTS if "*" not in name)
+    return next(names, "localhost")
