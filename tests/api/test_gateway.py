@@ -90,3 +90,20 @@ def test_the_site_takes_it_for_one_of_its_own_names_whatever_these_are(
     settings.ALLOWED_HOSTS = allowed
     status, body = ask(gateway, f"/api/training/runs/{RUN}/bundle")
     assert (status, json.loads(body)["code"]) == (401, "unknown_token")
+
+
+def test_a_close_that_wakes_the_loop_after_somebody_else_did_is_no_error(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trigger = gateway._server.trigger
+    wake = trigger._physical_pull
+
+    def late() -> None:
+        wake()
+        gateway._thread.join(10)
+        wake()
+
+    monkeypatch.setattr(trigger, "_physical_pull", late)
+    gateway.close()
+    assert not gateway._thread.is_alive() and not gateway.path.exists()
+    gateway.close()

@@ -14,6 +14,7 @@ from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import connection
 from waitress.server import create_server
+from waitress.wasyncore import dispatcher
 
 from training import tokens
 from training.agent.protocol import PREFIX
@@ -66,11 +67,17 @@ class Gateway:
             # Within its own loop: the map of connections belongs to that thread.
             self._server.trigger.pull_trigger(self._shut)
             self._thread.join(5 * LISTEN_INTERVAL_S)
+        self._server.trigger.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _shut(self) -> None:
+        trigger = self._server.trigger
         for channel in list(self._server._map.values()):
-            channel.close()
+            if channel is not trigger:
+                dispatcher.close(channel) if channel is self._server else channel.close()
+        # Out of the loop, which ends by that, and still open (the server's own close() would close it): a request that
+        # ended just now may have woken the loop before close() comes to do so, and that writes to it all the same.
+        trigger.del_channel()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=0)
 
 
