@@ -12,7 +12,7 @@ from typing import Any
 from training import bundle
 from training.agent.jobdir import EventTail, JobDir
 from training.agent.protocol import Event, Job
-from training.backends.base import Backend, Execution, Report
+from training.backends.base import Backend, Execution, Report, Said
 from training.errors import BackendRefused
 
 
@@ -27,6 +27,7 @@ class World:
     pulls: tuple[str, ...] = ()
     started: list[str] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
+    words: list[Said] = field(default_factory=list)
 
     def make(self, name: str, config: Any) -> StandIn:
         return StandIn(name, self)
@@ -72,6 +73,10 @@ class Scripted(Execution):
 
     def poll(self) -> list[Event]:
         return self.tail.read(3)
+
+    def said(self) -> list[Said]:
+        found, self.world.words = self.world.words, []
+        return found
 
     def stop(self, force: bool = False) -> None:
         self.world.signals.append("KILL" if force else "TERM")

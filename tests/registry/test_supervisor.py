@@ -17,6 +17,7 @@ from tests.registry import standin
 from tests.registry.standin import World, finish, say
 from training import bundle, intake, runs, supervisor, writeback
 from training.agent.jobdir import JobDir
+from training.backends.base import Said
 from training.config import ProjectConfig, load
 from training.models import Prediction, Run, RunItem, SupervisorLease
 from training.states import CANCELLED, ERROR, QUEUED, RUNNING, SUCCESS
@@ -312,8 +313,12 @@ def test_a_worker_that_cannot_be_killed_ends_for_the_server_and_holds_the_next_r
     stage.turn(5)
     stage.tick(3)
     assert now_of(running).status == CANCELLED
+    verdict = now_of(running).step
+    stage.world.words = [Said("hanging up"), Said("a folder was left there", "warning")]
     stage.tick(5)
     assert now_of(after).status == QUEUED
+    assert now_of(running).step == verdict
+    assert running.step_lines.order_by("-id").values_list("level", "text")[0] == ("warning", "a folder was left there")
     stage.turn(supervisor.LINGER_S + 1)
     stage.world.ends = True
     stage.settle()

@@ -519,6 +519,7 @@ class Supervisor:
         """Whether something of the last run is still there, so that the next one has to wait."""
         if self._leaving is None or self._leaving_since is None:
             return False
+        self._write_down_late(self._leaving, now)
         late = (now - self._leaving_since).total_seconds() > LINGER_S
         if late:
             logger.warning(
@@ -528,6 +529,13 @@ class Supervisor:
             self._leaving.let_go()
             self._leaving = None
         return self._leaving is not None
+
+    @staticmethod
+    def _write_down_late(charge: Charge, now: datetime) -> None:
+        """After the verdict, what somebody should know of what was left behind; the run's step stays its verdict."""
+        for one in charge.execution.said() if charge.execution else ():
+            if one.level in ("warning", "error"):
+                runs.step(charge.run_id, one.text, one.level, at=now)
 
     @staticmethod
     def _unsettled() -> Run | None:
