@@ -170,7 +170,7 @@ def test_a_run_is_cancelled_while_it_is_made_ready(lab: SshLab, step: str) -> No
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert (run["status"], run["error"], run["n_predictions"]) == ("cancelled", "", 0)
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 1
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
     lab.until_nothing_is_left()
 
 
@@ -182,7 +182,7 @@ def test_a_run_is_cancelled_while_the_host_does_not_answer(lab: SshLab) -> None:
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert run["status"] == "cancelled"
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 1
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
     lab.mend()
     lab.until_nothing_is_left()
 
@@ -195,7 +195,7 @@ def test_a_run_is_cancelled_while_it_trains(lab: SshLab, deaf: bool) -> None:
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert (run["status"], run["n_predictions"]) == ("cancelled", 0)
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 1
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
     lab.until_nothing_is_left()
 
 
