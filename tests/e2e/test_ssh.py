@@ -23,6 +23,7 @@ from waiting import until
 from tests.conftest import require_or_skip
 from tests.services import sshd as service
 
+SOON_S = 11.0  # a grace of 1 s, and a machine that has much else to do
 PREDICTED_SPLITS = ("val", "test", "unlabeled")
 STEPS = [
     f"starting on {NAME} (ssh to {HOST})",
@@ -170,7 +171,7 @@ def test_a_run_is_cancelled_while_it_is_made_ready(lab: SshLab, step: str) -> No
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert (run["status"], run["error"], run["n_predictions"]) == ("cancelled", "", 0)
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < SOON_S
     lab.until_nothing_is_left()
 
 
@@ -182,7 +183,7 @@ def test_a_run_is_cancelled_while_the_host_does_not_answer(lab: SshLab) -> None:
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert run["status"] == "cancelled"
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < SOON_S
     lab.mend()
     lab.until_nothing_is_left()
 
@@ -195,7 +196,7 @@ def test_a_run_is_cancelled_while_it_trains(lab: SshLab, deaf: bool) -> None:
     lab.cancel(run_id)
     run = lab.finished(run_id)
     assert (run["status"], run["n_predictions"]) == ("cancelled", 0)
-    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < 1 + 10  # the grace; and a machine that has much else to do
+    assert seconds_between(run["stop"]["asked_at"], run["finished_at"]) < SOON_S
     lab.until_nothing_is_left()
 
 
