@@ -7,7 +7,8 @@ PIP := $(BIN)/python -m pip install -q -q --disable-pip-version-check
 # The agent's folder travels to hosts with Python 3.8; its tests run there.
 PYTHON38 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.8.*/bin/python3.8) $(shell command -v python3.8))
 PYTEST_ARGS ?=
-JOBS ?= 2
+# More than two cores: the tests wait for processes most of the time.
+JOBS ?= 3
 
 .PHONY: help install demo demo-hf test lint test-sqlite test-postgres test-agent format clean
 
