@@ -22,6 +22,12 @@ RUN = "20260101T000000-abcdef"
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 
 
+def _hear_signals():
+    """Whoever runs the tests may have had signals ignored, as `&` and nohup do; a child would inherit that."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Machine:
     """A machine with a HOME of its own, where agents are started."""
 
@@ -55,6 +61,7 @@ class Machine:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
+                preexec_fn=_hear_signals,
             )
         self.started.append(process)
         return process
