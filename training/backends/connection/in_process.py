@@ -26,9 +26,9 @@ from training.backends.connection import (
     Target,
 )
 from training.backends.connection.login import Login
-from training.backends.connection.ssh_config import Settings, jump, refuse_words, settings_of
+from training.backends.connection.ssh_config import Settings, jump, settings_of
 from training.backends.connection.transport import PIECE_BYTES, Transport, WatchedSocket, pump_to
-from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_hand, explain, lost_reason
+from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_hand, explain, lost_reason, refuse_words
 
 MOST_HOPS = 8
 SESSION_TIMEOUT_S = 30.0

@@ -26,7 +26,15 @@ from training.backends.connection import (
     Unreachable,
 )
 from training.backends.connection.framing import AfterMark, no_shell
-from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_hand, explain, last_words, lost_reason
+from training.backends.connection.words import (
+    FORWARD_HINT,
+    SESSIONS_HINT,
+    by_hand,
+    explain,
+    last_words,
+    lost_reason,
+    refuse_words,
+)
 
 # The lifeline: its first word says that we are in; when our end of its input closes, it ends, and the master with it.
 READY = "potato-ready"
@@ -54,7 +62,7 @@ class OpensshConnection(Connection):
 
     def connect(self, timeout_s: float = 20.0) -> None:
         until = time.monotonic() + timeout_s
-        self._refuse_words()
+        refuse_words(self.target)
         self._folder = _fresh_folder()
         try:
             options = self._ask_configuration(until)
@@ -121,15 +129,6 @@ class OpensshConnection(Connection):
         self._processes.discard(process)
 
     # Connecting.
-
-    def _refuse_words(self) -> None:
-        """ssh takes a word that begins with - for an option, whatever stands before it."""
-        for word in (self.target.host, self.target.user or "x"):
-            if not word or word.startswith("-") or any(not letter.isprintable() for letter in word):
-                raise ConnectionFailed.to(self.target, f"{word!r} is no name for ssh")
-        key = self.target.identity_file
-        if key is not None and not key.is_file():
-            raise ConnectionFailed.to(self.target, f"there is no identity file {key}")
 
     @property
     def _private(self) -> Path:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from training.backends.connection import ConnectionFailed, Target
-from training.backends.connection.words import explain
+from training.backends.connection.words import explain, refuse_words
 
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
@@ -64,16 +64,6 @@ def jump(word: str, before: tuple[str, ...], config: Path | None) -> tuple[Targe
     refuse_words(target)
     settings = settings_of(target, config)
     return target, replace(settings, jumps=before, proxy_command="") if before else settings
-
-
-def refuse_words(target: Target) -> None:
-    """ssh takes a word that begins with - for an option, whatever stands before it."""
-    for word in (target.host, target.user or "x"):
-        if not word or word.startswith("-") or any(not letter.isprintable() for letter in word):
-            raise ConnectionFailed.to(target, f"{word!r} is no name for ssh")
-    key = target.identity_file
-    if key is not None and not key.is_file():
-        raise ConnectionFailed.to(target, f"there is no identity file {key}")
 
 
 def _home() -> Path:

@@ -132,3 +132,13 @@ def denied_hint(methods: Sequence[str], text: str, keys: Sequence[Path], command
 
 def locked_hint(key: Path) -> str:
     return f"The key {key} has a passphrase: put it into an ssh-agent that this site sees: ssh-add {key}"
+
+
+def refuse_words(target: Target) -> None:
+    """ssh takes a word that begins with - for an option, whatever stands before it."""
+    for word in (target.host, target.user or "x"):
+        if not word or word.startswith("-") or any(not letter.isprintable() for letter in word):
+            raise ConnectionFailed.to(target, f"{word!r} is no name for ssh")
+    key = target.identity_file
+    if key is not None and not key.is_file():
+        raise ConnectionFailed.to(target, f"there is no identity file {key}")
