@@ -366,3 +366,42 @@ def test_removing_a_directory_leaves_what_is_not_known(directory):
         open(name, "w").close()
     subject.remove(directory)
     assert os.listdir(directory) == ["thesis.tex"]
+
+
+def test_an_answer_that_is_there_before_the_opening_returns_is_heard():
+    """Where nobody listens over there, STOP and END may come before the thread that opened runs again."""
+
+    class Answering(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            kind, stream, _ = HEAD.unpack_from(data)
+            if kind == OPEN:
+                for answer in (STOP, END):
+                    relay._handle(subject.Frame(answer, stream, b""))
+            return len(data)
+
+    relay = Relay(io.BytesIO(), Answering())
+    here, there = socket.socketpair(socket.AF_UNIX)
+    with closing(there):
+        there.settimeout(PATIENCE_S)
+        relay.open(here)
+        assert there.recv(10) == b""
+
+
+def test_a_connection_that_cannot_be_opened_is_closed_and_forgotten():
+    class Gone(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            raise BrokenPipeError
+
+    relay = Relay(io.BytesIO(), Gone())
+    here, there = socket.socketpair(socket.AF_UNIX)
+    with closing(there):
+        there.settimeout(PATIENCE_S)
+        relay.open(here)
+        assert there.recv(10) == b""
+    assert not relay._streams

@@ -280,39 +280,44 @@ class Relay:
         with self._turn:
             self._turn.wait_for(lambda: len(self._streams) < MOST_STREAMS or self._over)
             self._last += 1
-            number = self._last
+            stream = Stream(self._last, self.frames, lambda: connection)
+            self._streams[stream.number] = stream  # before the other end knows of it: its answer may be quick
         try:
-            self.frames.send(OPEN, number)
+            self.frames.send(OPEN, stream.number)
         except OSError:
             connection.close()
+            self._forget(stream)
             return
-        self._start(number, lambda: connection)
+        self._start(stream)
 
     def _handle(self, frame: Frame) -> None:
         if frame.kind == OPEN:
             if self._dial is None or frame.stream in self._streams or len(self._streams) >= 4 * MOST_STREAMS:
                 raise Garbage("an opening of stream %d" % frame.stream)
-            self._start(frame.stream, self._dial)
+            opened = Stream(frame.stream, self.frames, self._dial)
+            with self._turn:
+                self._streams[opened.number] = opened
+            self._start(opened)
             return
         stream = self._streams.get(frame.stream)
         if stream is not None:  # else it has ended here, and this was under way
             stream.handle(frame.kind, frame.payload)
 
-    def _start(self, number: int, dial: Dial) -> None:
-        stream = Stream(number, self.frames, dial)
-        with self._turn:
-            self._streams[number] = stream
+    def _start(self, stream: Stream) -> None:
         threading.Thread(target=self._carry, args=(stream,), daemon=True).start()
-        if self._over:  # said between the two
+        if self._over:  # said before it was one of the streams
             stream.abandon()
 
     def _carry(self, stream: Stream) -> None:
         try:
             stream.run()
         finally:
-            with self._turn:
-                del self._streams[stream.number]
-                self._turn.notify_all()
+            self._forget(stream)
+
+    def _forget(self, stream: Stream) -> None:
+        with self._turn:
+            del self._streams[stream.number]
+            self._turn.notify_all()
 
     def _abandon(self) -> None:
         with self._turn:

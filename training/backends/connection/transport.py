@@ -54,7 +54,8 @@ class WatchedSocket:
         if isinstance(self._wrapped, socket.socket):
             with suppress(OSError):  # a bare close() does not wake who is blocked in it
                 self._wrapped.shutdown(socket.SHUT_RDWR)
-        self._wrapped.close()
+        with suppress(OSError, EOFError, paramiko.SSHException):  # a channel says goodbye over a connection now dead
+            self._wrapped.close()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._wrapped, name)
