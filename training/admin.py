@@ -12,7 +12,17 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 
-from training.models import BackendToken, MetricPoint, Prediction, Run, RunItem, StepLine, SupervisorLease, Verdict
+from training.models import (
+    AuditEntry,
+    BackendToken,
+    MetricPoint,
+    Prediction,
+    Run,
+    RunItem,
+    StepLine,
+    SupervisorLease,
+    Verdict,
+)
 from training.states import STATES
 
 OUTCOMES = (
@@ -90,6 +100,13 @@ class StepLineAdmin(OfARun):
     list_display = ["run", "at", "level", "text"]
     list_filter = [one_of("level", _("level"), ("step", "info", "warning", "error"))]
     search_fields = ["run__id__exact", "text"]
+
+
+@admin.register(AuditEntry)
+class AuditEntryAdmin(OfARun):
+    list_display = ["at", "actor", "action", "run", "detail"]
+    list_filter = [one_of("action", _("action"), ("started", "cancelled", "retracted", "published"))]
+    search_fields = ["run__id__exact", "actor"]
 
 
 @admin.register(MetricPoint)

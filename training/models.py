@@ -54,12 +54,17 @@ class Run(models.Model):
     host = models.CharField(max_length=255, blank=True)
     python = models.CharField(max_length=100, blank=True)
     device = models.CharField(max_length=200, blank=True)
+    packages = models.JSONField(default=dict)  # name -> version of what the worker trained with
 
     events_taken = models.BigIntegerField(default=0)  # events with a smaller seq have been counted
     result = models.JSONField(null=True)  # the worker's result event
     exit_code = models.IntegerField(null=True)
     metrics = models.JSONField(default=dict)
     scores = models.JSONField(default=dict)  # held-out scores by schema, see training.scoring
+    main_name = models.CharField(max_length=50, blank=True)  # of the first schema that has one; for lists and sorting,
+    main_score = models.FloatField(null=True)  # which must not read `scores`: a confusion matrix may be large
+    main_baseline = models.FloatField(null=True)
+    mistakes = models.JSONField(default=list)  # the most confident wrong predictions on held-out items, with texts
     predictions_stored_at = models.DateTimeField(null=True)
     n_predictions = models.IntegerField(default=0)
     writeback = models.JSONField(null=True)  # the report of training.writeback
@@ -80,6 +85,7 @@ class Run(models.Model):
             ("start_run", "Can start runs"),
             ("cancel_run", "Can cancel runs"),
             ("retract_run", "Can retract a run's predictions"),
+            ("publish_run", "Can publish a run's model to the Hugging Face Hub"),
         ]
         indexes = [
             models.Index(fields=["status", "created_at"]),
@@ -110,6 +116,24 @@ class Run(models.Model):
     @property
     def is_over(self) -> bool:
         return self.status in ENDS
+
+
+class AuditEntry(models.Model):
+    """What a person, or a program in somebody's name, did to a run; written with the deed, and never changed."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="audit")
+    at = models.DateTimeField()
+    actor = models.CharField(max_length=150, blank=True)
+    action = models.CharField(max_length=20)  # started, cancelled, retracted, published
+    detail = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["id"]
+        verbose_name = _("audit entry")
+        verbose_name_plural = _("audit entries")
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.actor}" if self.actor else self.action
 
 
 class StepLine(models.Model):

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from training.agent import trainers
 from training.errors import BadRequest, ImpossibleMove, RunIsOver, UnknownBackend, UnknownRun
-from training.models import Prediction, Run, RunItem, StepLine
+from training.models import AuditEntry, Prediction, Run, RunItem, StepLine
 from training.nearest import nearest
 from training.project import Project
 from training.states import CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
@@ -76,6 +76,7 @@ def _insert(run: Run) -> Run:
             with transaction.atomic():
                 run.save(force_insert=True)
                 _say(run.id, "queued", run.created_at)
+                _note(run.id, "started", run.requested_by, run.created_at, run.source)
         except IntegrityError:
             if not Run.objects.filter(pk=run.id).exists():
                 raise
@@ -231,12 +232,16 @@ def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | No
     now = now or timezone.now()
     wish = {"stop_asked_at": now, "stop_for": reason, "stop_by": by[:MOST_BY]}
     run = get(run_id)
-    if run.status == QUEUED and move(run, CANCELLED, _cancelled(by), now=now, **wish):
-        return run
+    with transaction.atomic():
+        if run.status == QUEUED and move(run, CANCELLED, _cancelled(by), now=now, **wish):
+            _note(run_id, "cancelled", by, now)
+            return run
     with transaction.atomic():
         asked = Run.objects.filter(pk=run_id, status=RUNNING, stop_asked_at__isnull=True).update(**wish)
         if asked:
             _say(run_id, because or _asked(by), now)
+        if asked and reason == CANCEL:
+            _note(run_id, "cancelled", by, now)
     run = get(run_id)
     if run.status in ENDS:
         raise RunIsOver(f"Run {run_id} is over: {run.status}", run.status)
@@ -260,6 +265,10 @@ def _say(run_id: str, text: str, at: datetime, level: str = "step") -> None:
     StepLine.objects.create(run_id=run_id, at=at, level=level, text=text)
     if level == "step":
         Run.objects.filter(pk=run_id).update(step=text)
+
+
+def _note(run_id: str, action: str, actor: str, at: datetime, detail: str = "") -> None:
+    AuditEntry.objects.create(run_id=run_id, action=action, actor=actor[:MOST_BY], at=at, detail=detail)
 
 
 def _cancelled(by: str) -> str:

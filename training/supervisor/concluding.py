@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +43,8 @@ def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | 
         n_stored = intake.take_predictions(run.id, predictions, timezone.now(), most_mb, check, manifest)
     _compare(run, n_stored)
     check()
-    runs.record(run.id, scores=held_out_scores(run.id, directory / "bundle", check))
+    scores = held_out_scores(run.id, directory / "bundle", check)
+    runs.record(run.id, scores=scores, **main_columns(scores))
 
 
 def _compare(run: Run, n_stored: int) -> None:
@@ -51,6 +52,14 @@ def _compare(run: Run, n_stored: int) -> None:
     said = run.result.get("n_predictions") if isinstance(run.result, dict) else None
     if isinstance(said, int) and not isinstance(said, bool) and said != n_stored:
         runs.step(run.id, f"The worker's result says n_predictions {said}, and {n_stored} are stored", level="warning")
+
+
+def main_columns(scores: Mapping[str, Any]) -> dict[str, Any]:
+    """The main score of the first schema that has one, for the table of runs."""
+    main = next((of_schema["main"] for of_schema in scores.values() if of_schema["main"]["value"] is not None), None)
+    if main is None:
+        return {}
+    return {"main_name": main["name"], "main_score": main["value"], "main_baseline": main["baseline"]}
 
 
 def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from django.db.models import Count, Max, Min
 
 from training import bulk
 from training.errors import BadRequest, UnknownRun
-from training.models import UNFIT_CONFIDENCE, UNKNOWN_LABEL, Prediction, Run, RunItem
+from training.models import UNFIT_CONFIDENCE, UNKNOWN_LABEL, AuditEntry, Prediction, Run, RunItem
 from training.project import Project
 from training.states import SUCCESS
 from training.writeback.forms import not_shown
@@ -270,7 +270,10 @@ def retract(run_id: str, by: str, now: datetime) -> int:
     """
     if not Run.objects.filter(pk=run_id).exists():
         raise UnknownRun(f"There is no run {bulk.cut(run_id, 100)}")
-    Run.objects.filter(pk=run_id, retracted_at__isnull=True).update(retracted_at=now, retracted_by=bulk.cut(by, 100))
+    with transaction.atomic():
+        still = Run.objects.filter(pk=run_id, retracted_at__isnull=True)
+        if still.update(retracted_at=now, retracted_by=bulk.cut(by, 100)):
+            AuditEntry.objects.create(run_id=run_id, action="retracted", actor=bulk.cut(by, 100), at=now)
     n = 0
     turns = bulk.Turns()
     for first, last in _stretches(run_id, Prediction):

@@ -1,0 +1,78 @@
+"""Who may see and do what on the Training pages, and what every one of them needs to be drawn."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_protect
+from django_htmx.http import HttpResponseClientRefresh
+
+from training import asking, config
+from training.errors import ConfigError
+from training.models import Run
+
+View = Callable[..., HttpResponseBase]
+
+PERMISSIONS = ("start_run", "cancel_run", "retract_run", "publish_run")
+
+
+def staff(permission: str) -> Callable[[View], View]:
+    """A page of the admin: a session of staff with that permission, CSRF, nothing kept by a cache.
+
+    A fragment whose session has ended makes the whole page load anew, and so come to the login.
+    """
+
+    def decorate(view: View) -> View:
+        @functools.wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if not admin.site.has_permission(request):
+                if request.htmx:  # type: ignore[attr-defined]
+                    return HttpResponseClientRefresh()
+                return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+            if not request.user.has_perm(f"training.{permission}"):
+                raise PermissionDenied
+            return view(request, *args, **kwargs)
+
+        return never_cache(csrf_protect(guarded))
+
+    return decorate
+
+
+def context(request: HttpRequest, **more: Any) -> dict[str, Any]:
+    """What every page of the admin needs, and what this user may do."""
+    may = {name: request.user.has_perm(f"training.{name}") for name in PERMISSIONS}
+    return {**admin.site.each_context(request), "may": may, **more}
+
+
+def context_light(request: HttpRequest, **more: Any) -> dict[str, Any]:
+    """For fragments: what this user may do, without the admin's own frame."""
+    return {"may": {name: request.user.has_perm(f"training.{name}") for name in PERMISSIONS}, **more}
+
+
+def labels() -> dict[str, str]:
+    """Backend name -> its name for a person; empty where the project file cannot be read."""
+    try:
+        return asking.labels(config.current().config)
+    except ConfigError:
+        return {}
+
+
+def run_or_404(run_id: str) -> Run:
+    found = Run.objects.filter(pk=run_id).first() if "\0" not in run_id else None
+    if found is None:
+        raise Http404
+    return found
+
+
+def number_of(request: HttpRequest, name: str) -> int:
+    """A row's id in the query; 0, which is before all rows, where there is none."""
+    written = request.GET.get(name, "")
+    return int(written) if written.isascii() and written.isdigit() and len(written) < 19 else 0
