@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
@@ -22,6 +23,9 @@ register = template.Library()
 MOST_CHARACTERS = 2000
 SILENT_S = 15.0  # an agent that is missed: it reports every 10 s at the very least
 NOTHING = "–"  # noqa: RUF001
+# Controls (C0 but tab and newline, DEL, C1) and what turns the direction of the text around it: LRM, RLM, ALM, the
+# embeddings, overrides and isolates.
+UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 STATUSES = {
     "queued": gettext_lazy("waiting"),
@@ -153,6 +157,12 @@ def silent_for(run: Run, now: datetime) -> str:
 def took(run: Run, now: datetime) -> str:
     """From start to end, or until now; of a run that never started, nothing."""
     return seconds(((run.finished_at or now) - run.started_at).total_seconds()) if run.started_at else NOTHING
+
+
+@register.filter
+def plain(text: Any) -> str:
+    """A text from outside without control characters and without marks that turn its direction; the rest stays."""
+    return UNSEEN.sub("", str(text))
 
 
 @register.filter
