@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 PROJECTS = Path(__file__).parent / "projects"
+CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +44,22 @@ def project_file(copy_project: Callable[[str], Path], settings: object) -> Path:
     path = copy_project("radio-sentiment")
     settings.POTATO_CONFIG = str(path)  # type: ignore[attr-defined]
     return path
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, driven by playwright: one for all tests of a process, for its loop runs in their thread."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        require_or_skip(f"no Chromium at {CHROMIUM}: apt-get install -y chromium")
+    # Django takes a thread with a loop for asynchronous code.
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield browser
+        browser.close()
 
 
 def require_or_skip(missing: str) -> None:

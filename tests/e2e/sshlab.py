@@ -28,6 +28,8 @@ FOLDER = "potato folder"  # remote_dir, below the account's HOME
 class SshLab:
     """`host(...)` says what `gpu-server` of the project file is; `ask(...)` asks for a run of the paced trainer."""
 
+    name = NAME
+
     def __init__(self, folder: Path, server: service.Sshd) -> None:
         shutil.copytree(EXAMPLE, folder / "study")
         url = os.environ.get("DATABASE_URL", "")
@@ -87,7 +89,15 @@ class SshLab:
         port = self.net.port if by_net else self.server.port(variant)
         if f"]:{port} " not in self.client.known_hosts.read_text():
             self.client.know(port)
-        entry = {
+        entry = {**self.entry(port), **keys}
+        training = {"backends": {self.name: entry}, "grace_seconds": grace_s, "max_wall_seconds": wall_s}
+        document = {**self._document, "model_training": {**self._document["model_training"], **training}}
+        aside = self.place.config.with_suffix(".new")
+        aside.write_text(yaml.safe_dump(document), encoding="utf-8")
+        aside.replace(self.place.config)
+
+    def entry(self, port: int) -> dict[str, Any]:
+        return {
             "type": "ssh",
             "host": HOST,
             "user": self.account.name,
@@ -95,13 +105,7 @@ class SshLab:
             "python": str(self.python),
             "remote_dir": f"~/{FOLDER}",
             "heartbeat_timeout_s": 30,
-            **keys,
         }
-        training = {"backends": {NAME: entry}, "grace_seconds": grace_s, "max_wall_seconds": wall_s}
-        document = {**self._document, "model_training": {**self._document["model_training"], **training}}
-        aside = self.place.config.with_suffix(".new")
-        aside.write_text(yaml.safe_dump(document), encoding="utf-8")
-        aside.replace(self.place.config)
 
     # Runs.
 
@@ -112,7 +116,7 @@ class SshLab:
         wanted = {
             "trainer": "paced",
             "schemas": ["sentiment"],
-            "backend": NAME,
+            "backend": self.name,
             "params": {"gate": str(gate), **params},
         }
         run = self.api("POST", "/runs", wanted)

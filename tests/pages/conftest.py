@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,29 +16,6 @@ from django.utils import timezone
 from training.models import Run, SupervisorLease
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[Any]:
-    """Debian's Chromium, driven by playwright."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if not CHROMIUM.exists():
-        _missing(f"no Chromium at {CHROMIUM}: apt-get install -y chromium")
-    # playwright's own loop runs in this thread, and Django takes it for asynchronous code.
-    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
-
-
-def _missing(what: str) -> None:
-    if os.environ.get("POTATO_REQUIRE_SERVICES") == "1":
-        pytest.fail(f"{what}, and POTATO_REQUIRE_SERVICES=1 promises that it is here")
-    pytest.skip(what)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A trainer that says something twenty times a second until the file `gate` is there, and then predicts.
 
 `deaf`: it ignores SIGTERM. `kilobytes`: of model.bin, beside model.txt, random, so that no compression makes it small.
+`total`: of how many steps it says that it goes through.
 """
 
 import os
@@ -20,7 +21,7 @@ def train(work: Any) -> None:
     while not gate.exists():
         step += 1
         work.metric("train", "loss", 1.0 / step, step)
-        work.progress("train", step, None)
+        work.progress("train", step, work.params.get("total"))
         time.sleep(0.05)
         if not deaf:
             work.check()

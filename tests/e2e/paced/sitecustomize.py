@@ -16,6 +16,7 @@ else:
                 "gate": {"type": "string"},
                 "deaf": {"type": "boolean"},
                 "kilobytes": {"type": "integer"},
+                "total": {"type": "integer"},
             },
             "additionalProperties": False,
         },
