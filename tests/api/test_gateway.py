@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,22 @@ def test_a_close_that_wakes_the_loop_after_somebody_else_did_is_no_error(
     gateway.close()
     assert not gateway._thread.is_alive() and not gateway.path.exists()
     gateway.close()
+
+
+def test_what_a_killed_supervisor_left_is_removed_and_what_listens_or_is_new_stays(gateway: Gateway) -> None:
+    left, young, foreign = (Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp")) for _ in range(3))
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(left / "site.sock"))
+    old = [left, gateway.path.parent]
+    if os.geteuid() == 0:
+        os.chown(foreign, 65534, -1)
+        old.append(foreign)
+    for folder in old:
+        os.utime(folder, (0, 0))
+    try:
+        another = Gateway(RUN)
+        another.close()
+        assert not left.exists() and young.exists() and foreign.exists() and gateway.path.exists()
+    finally:
+        for folder in (young, foreign):
+            folder.rmdir()

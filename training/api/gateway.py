@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
+import socket
+import stat
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,9 @@ from waitress.wasyncore import dispatcher
 from training import tokens
 from training.agent.protocol import PREFIX
 
+PREFIX_OF_FOLDERS = "potato-gateway-"
+SOCKET = "site.sock"
+YOUNG_S = 60.0  # a folder whose gateway may be about to listen
 THREADS = 4  # one agent: a report beside a download and an upload
 MOST_BODY_BYTES = 1 << 40  # what is too large is said by the route, in its own words
 LISTEN_INTERVAL_S = 1.0  # how long a closing gateway may take to notice
@@ -32,8 +41,9 @@ class Gateway:
     def __init__(self, run_id: str) -> None:
         # /tmp and no folder of the project: a socket's path has 108 bytes at most.
         self._run_id = run_id
-        self._folder = Path(tempfile.mkdtemp(prefix="potato-gateway-", dir="/tmp"))
-        self._path = self._folder / "site.sock"
+        sweep()
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX_OF_FOLDERS, dir="/tmp"))
+        self._path = self._folder / SOCKET
         logging.getLogger("waitress").setLevel(logging.ERROR)
         self._server = create_server(
             only_of(run_id, WSGIHandler()),
@@ -79,6 +89,18 @@ class Gateway:
         # ended just now may have woken the loop before close() comes to do so, and that writes to it all the same.
         trigger.del_channel()
         self._server.task_dispatcher.shutdown(cancel_pending=True, timeout=0)
+
+
+def sweep() -> None:
+    """Remove the folders that gateways of killed supervisors left: this account's, old, with nobody listening there."""
+    for folder in Path("/tmp").glob(f"{PREFIX_OF_FOLDERS}*"):  # noqa: S108 - made by mkdtemp
+        with suppress(OSError):
+            found = folder.lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and time.time() - found.st_mtime > YOUNG_S:
+                with socket.socket(socket.AF_UNIX) as caller:
+                    nobody = caller.connect_ex(str(folder / SOCKET)) in (errno.ECONNREFUSED, errno.ENOENT)
+                if nobody:
+                    shutil.rmtree(folder)
 
 
 def only_of(run_id: str, application: Application) -> Application:
