@@ -9,6 +9,9 @@ import time
 import pytest
 from jobfolders import NOMINAL, events_of, make_job, moods, predictions_of, python, step_came, toy_environment, wait_for
 
+from training.agent import worker
+from training.agent.trainers import Trainer
+
 
 def start(jobdir):
     """A worker by itself, as a SLURM node starts it."""
@@ -262,3 +265,17 @@ def test_text_with_every_kind_of_line_end_is_one_row(tmp_path):
     jobdir, code = run(tmp_path, "rows", splits={"train": rows})
     assert code == 0
     assert json.loads((jobdir.bundle / "train.jsonl").read_text(encoding="utf-8")) == rows[0]
+
+
+def test_what_a_trainer_computes_with_is_told_with_its_versions_before_it_is_loaded(tmp_path):
+    jobdir, _ = run(tmp_path)
+    told = [event.fields["packages"] for event in events_of(jobdir, "status") if "packages" in event.fields]
+    assert told == [events_of(jobdir, "result")[0].fields["packages"]]
+
+
+def test_versions_are_read_from_disk_and_what_is_not_installed_is_left_out(monkeypatch):
+    monkeypatch.setitem(worker.BELOW, "pytest", ("pluggy", "no-such-package"))
+    trainer = Trainer("t", "T", "m", ("nominal",), packages={"pytest": "pytest", "nothing": "nothing-of-that-name"})
+    found = worker.installed_versions(trainer)
+    assert list(found) == ["pluggy", "pytest"]
+    assert found["pytest"] == pytest.__version__

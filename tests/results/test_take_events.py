@@ -58,6 +58,26 @@ def test_each_kind_of_event_has_its_place_in_the_run(make_run: MakeRun) -> None:
     assert run.status == "running"
 
 
+@pytest.mark.parametrize("event", ["status", "result"])
+def test_the_packages_a_worker_names_are_kept_as_texts_within_bounds(make_run: MakeRun, event: str) -> None:
+    make_run()
+    said_of = {"torch": "2.9.0", "odd": 3, "none": None, "nul": "1\0", "n" * 5000: "v" * 5000, "": "1"}
+    many = {f"z{n:03}": "1" for n in range(500)}
+    intake.take_events("r1", said((event, {"packages": {**said_of, **many}})), NOW)
+    kept = Run.objects.get().packages
+    assert len(kept) == 100
+    assert (kept["torch"], kept["nul"], kept["n" * 100]) == ("2.9.0", "1\ufffd", "v" * 100)
+    assert not {"odd", "none", ""} & set(kept)
+
+
+@pytest.mark.parametrize("packages", [None, "torch 2.9.0", ["torch"], {}, {"torch": 2.9}])
+def test_packages_that_are_none_change_nothing(make_run: MakeRun, packages: object) -> None:
+    make_run(packages={"torch": "2.8.0"})
+    intake.take_events("r1", said(("status", {"step": "s", "packages": packages})), NOW)
+    run = Run.objects.get()
+    assert (run.packages, run.step) == ({"torch": "2.8.0"}, "s")
+
+
 def test_a_report_sent_twice_counts_once(make_run: MakeRun) -> None:
     make_run()
     events = said(("log", {"msg": "one"}), ("log", {"msg": "two"}))

@@ -354,4 +354,5 @@ def test_minilm_learns_sixty_real_sentences(tmp_path: Path, tiny_model: str, met
     assert right(jobdir, splits, "about") >= 0.8
     result = result_of(jobdir)
     assert result["model_version"] == f"sentence-transformers/all-MiniLM-L6-v2 ({method})"
-    assert set(result["packages"]) == {"torch", "transformers", "peft", "safetensors"}
+    below = {"numpy", "tokenizers", "huggingface-hub"}
+    assert set(result["packages"]) == {"torch", "transformers", "peft", "safetensors", *below}

@@ -24,6 +24,12 @@ STATUS_BURST = 20  # captions that may come at once before they, too, are held t
 AGAIN_AFTER_S = 1.0  # a second SIGTERM within this time is the same wish
 LONGEST_MESSAGE = 4000  # characters of one line for people
 FLUSH_BYTES = 1 << 18
+# pip's name of a package that a trainer names -> those below it that its results depend on, too.
+BELOW = {
+    "scikit-learn": ("numpy", "scipy"),
+    "torch": ("numpy",),
+    "transformers": ("tokenizers", "huggingface-hub"),
+}
 
 
 class WorkError(Exception):
@@ -349,7 +355,7 @@ class Work:
             status="success",
             predictions_file=self._jobdir.predictions.name,
             n_predictions=self._predictions.count,
-            packages=_versions(self.trainer),
+            packages=installed_versions(self.trainer),
         )
 
 
@@ -391,7 +397,7 @@ def _run_aloud(jobdir: JobDir, voice: Voice, wish: Wish) -> int:
         work = Work(jobdir, job, trainer, voice, wish)
         if "torch" not in trainer.packages:
             work.device  # noqa: B018 - nothing to import for it, so the record has it from the start
-        work.status("loading what %s needs" % trainer.name)
+        voice.status(state="running", step="loading what %s needs" % trainer.name, packages=installed_versions(trainer))
         _train(trainer, work)
         result = work.close()
     except Exception as error:
@@ -614,17 +620,22 @@ def _size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _versions(trainer: Trainer) -> Dict[str, str]:
-    """pip name -> version of what the trainer needs, for the record."""
+def installed_versions(trainer: Trainer) -> Dict[str, str]:
+    """pip name -> version of what the trainer computes with, for the record; read from disk, nothing is imported."""
+    named = list(trainer.packages.values())
+    below = [name for package in named for name in BELOW.get(package, ())]
+    found = {name: _version(name) for name in named + below}
+    return {name: version for name, version in sorted(found.items()) if version}
+
+
+def _version(pip_name: str) -> str:
+    """Empty where the package is not installed, or its record of itself is damaged."""
     from importlib import metadata
 
-    found = {}
-    for pip_name in trainer.packages.values():
-        try:
-            found[pip_name] = metadata.version(pip_name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    try:
+        return str(metadata.version(pip_name) or "")
+    except Exception:  # PackageNotFoundError, and whatever a half removed package makes of its files
+        return ""
 
 
 def main(argv: Sequence[str]) -> NoReturn:

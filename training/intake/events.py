@@ -24,6 +24,7 @@ LONGEST_LINE = 4_000  # characters of one line for people
 LONGEST_NAME = 100  # of a phase or a metric
 MOST_LINES = 10_000  # of one run's log
 MOST_POINTS = 100_000  # of one run's curves
+MOST_PACKAGES = 100  # names with their versions
 LARGEST_RESULT = 1_000_000  # characters of JSON
 # What stays of a result that is larger.
 CORE_OF_A_RESULT = ("status", "model_version", "predictions_file", "n_predictions")
@@ -103,6 +104,16 @@ def _status(taken: _Taken, fields: Mapping[str, Any]) -> None:
     for column, most in (("host", 255), ("python", 100), ("device", 200)):
         if fields.get(column):
             taken.columns[column] = bulk.clean(_text(fields[column]))[:most]
+    _packages(taken, fields)
+
+
+def _packages(taken: _Taken, fields: Mapping[str, Any]) -> None:
+    """What the worker trains with: name -> version, texts both; what is none is left out, and later words stand."""
+    said = fields.get("packages")
+    rows = said.items() if isinstance(said, dict) else ()
+    fit = {_name(name): _name(version) for name, version in rows if isinstance(version, str) and name and version}
+    if fit:
+        taken.columns["packages"] = dict(sorted(fit.items())[:MOST_PACKAGES])
 
 
 def _progress(taken: _Taken, fields: Mapping[str, Any]) -> None:
@@ -137,6 +148,7 @@ def _result(taken: _Taken, fields: Mapping[str, Any]) -> None:
     metrics = result.get("metrics")
     taken.columns["result"] = result
     taken.columns["metrics"] = metrics if isinstance(metrics, dict) else {}
+    _packages(taken, fields)
     notes = result.get("notes")
     for note in notes if isinstance(notes, list) else ():
         taken.say(_text(note), "info")
