@@ -66,6 +66,11 @@ def start_form(project_config: config.ProjectConfig, data: Mapping[str, Any] | N
     )
 
 
+def form_of(request: HttpRequest, project_config: config.ProjectConfig) -> StartForm:
+    """The form of a page that is just opened."""
+    return start_form(project_config)
+
+
 def first_trainable(schemas: list[Any], trainer: str) -> list[str]:
     kinds = trainers.TRAINERS[trainer].kinds if trainer else ()
     return [schema.name for schema in schemas if schema.kind in kinds][:1]

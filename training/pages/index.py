@@ -17,7 +17,7 @@ from training import asking, checking, config, now
 from training.errors import ConfigError, TrainingError
 from training.models import Run
 from training.pages.access import context, context_light, labels, staff
-from training.pages.form import StartForm, start_form
+from training.pages.form import StartForm, form_of
 
 RUNS_ON_A_PAGE = 25
 
@@ -38,13 +38,15 @@ def index_page(request: HttpRequest, form: StartForm | None = None, status: int 
     else:
         shown |= {"project": project_config, "off": asking.turned_off(project_config)}
         shown |= {"agents": checking.agents(project_config)}
-        shown |= form_context(project_config, form)
+        shown |= form_context(request, project_config, form)
     return render(request, "training/index.html", shown, status=status)
 
 
-def form_context(project_config: config.ProjectConfig, form: StartForm | None) -> dict[str, Any]:
+def form_context(
+    request: HttpRequest, project_config: config.ProjectConfig, form: StartForm | None
+) -> dict[str, Any]:
     try:
-        return {"form": form or start_form(project_config)}
+        return {"form": form or form_of(request, project_config)}
     except TrainingError as error:
         return {"project_error": error}
 
