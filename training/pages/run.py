@@ -27,11 +27,12 @@ LINES_ON_A_PAGE = 500
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     found = run_or_404(run_id)
     title = _("Run %(run)s") % {"run": found.pk}
-    shown = context(request, title=title, **run_context(found), **predictions_context(request, found))
+    shown = context(request, title=title, **run_context(request, found))
     return render(request, "training/run.html", shown)
 
 
-def run_context(found: Run) -> dict[str, Any]:
+def run_context(request: HttpRequest, found: Run) -> dict[str, Any]:
+    """What all sections of the page show."""
     lines, earlier = last_lines(found)
     return {
         "run": found,
@@ -44,6 +45,7 @@ def run_context(found: Run) -> dict[str, Any]:
         "now": now.look(timezone.now()),
         "at": timezone.now(),
         **artifacts_context(found),
+        **predictions_context(request, found),
     }
 
 
@@ -67,7 +69,7 @@ def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
     """Where the run is, and the lines since `after`; once it is over, the whole page's content for the last time."""
     found = run_or_404(run_id)
     if found.is_over:
-        shown = context_light(request, **run_context(found), **predictions_context(request, found))
+        shown = context_light(request, **run_context(request, found))
         response = render(request, "training/_run.html", shown)
         return reswap(retarget(response, "#run"), "outerHTML")
     after_id = number_of(request, "after")
