@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from potato_site.database_url import database_of
+from potato_site.languages import languages_of, time_zone_of
 from potato_site.project_files import DATABASE, make_private, mark_of, secret_key, training_folder
 
 HERE = Path(__file__).resolve().parent
@@ -76,7 +77,7 @@ MIDDLEWARE = [
     "potato_site.hosts.KnownHosts",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    "potato_site.site_language.SiteLanguage",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
@@ -104,10 +105,20 @@ TEMPLATES = [
     },
 ]
 
-LANGUAGE_CODE = "en"
-TIME_ZONE = "UTC"
+# The first is for browsers that want none of them; one alone is everybody's, and there is no menu.
+LANGUAGES = languages_of(_words("POTATO_LANGUAGES"))
+LANGUAGE_CODE = LANGUAGES[0][0]
+LANGUAGE_COOKIE_SECURE = _flag("DJANGO_SECURE")
+LANGUAGE_COOKIE_HTTPONLY = True
+LANGUAGE_COOKIE_SAMESITE = "Lax"
+LANGUAGE_COOKIE_AGE = 365 * 24 * 3600
+LOCALE_PATHS = [HERE.parent / "training" / "locale"]
+FORMAT_MODULE_PATH = ["potato_site.formats"]
+TIME_ZONE = time_zone_of(os.environ.get("POTATO_TIME_ZONE") or "UTC")  # of what people see; kept is UTC
 USE_I18N = True
 USE_TZ = True
+# Off, for an id in an address or a number in an attribute would get one; people's numbers pass the filter `figure`.
+USE_THOUSAND_SEPARATOR = False
 
 # Static files are found in the packages themselves at start, so nothing has to be collected; DJANGO_STATIC_ROOT is
 # for an administrator who serves them by a web server.

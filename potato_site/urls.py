@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.templatetags.static import static
 from django.urls import include, path
 from django.views.generic import RedirectView
+from django.views.i18n import set_language
 
 from potato_site.health import healthz
 
@@ -13,6 +14,7 @@ urlpatterns = [
     path("healthz", healthz, name="healthz"),
     path("admin/training/api/", include("training.api.urls")),
     path("api/training/", include("training.api.agent_urls")),
+    path("admin/language", set_language, name="set_language"),
     path("admin/", include("training.urls")),
     path("admin/", admin.site.urls),
 ]

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -112,8 +113,23 @@ def is_number(value: Any) -> bool:
 
 @register.filter
 def figure(value: Any) -> str:
-    """A number without needless digits."""
-    return f"{value:g}" if is_number(value) else NOTHING
+    """A number without needless digits, as the reader's language writes it; from 10 000 on in groups of three."""
+    if not is_number(value):
+        return NOTHING
+    return grouped(value) if is_whole(value) else localised(f"{value:g}")
+
+
+def is_whole(value: float) -> bool:
+    return isinstance(value, int) or (value == int(value) and abs(value) < 1e15)
+
+
+def grouped(value: float) -> str:
+    return formats.number_format(int(value), decimal_pos=0, force_grouping=abs(value) >= 10_000)
+
+
+def localised(written: str) -> str:
+    """A number that Python has written, with the point of the reader's language."""
+    return written.replace(".", formats.get_format("DECIMAL_SEPARATOR"))
 
 
 @register.filter
@@ -121,7 +137,13 @@ def score(value: Any) -> str:
     """A score with three decimals; whole numbers as they are; what is no finite number is a dash."""
     if not is_number(value):
         return NOTHING
-    return str(value) if isinstance(value, int) else f"{value:.3f}"
+    return grouped(value) if isinstance(value, int) else localised(f"{value:.3f}")
+
+
+@register.filter
+def percent(value: Any) -> str:
+    """A number of hundredths, without decimals: `25 %`."""
+    return _("%(n)s %%") % {"n": grouped(round(value))} if is_number(value) else NOTHING
 
 
 @register.filter
@@ -181,7 +203,7 @@ def label_words(label: Any) -> str:
         return ", ".join(span_words(entry) if isinstance(entry, dict) else str(entry) for entry in label) or NOTHING
     if isinstance(label, (str, int)):
         return str(label)
-    return NOTHING if label is None else f"{label:g}" if isinstance(label, float) else json.dumps(label)
+    return NOTHING if label is None else figure(label) if isinstance(label, float) else json.dumps(label)
 
 
 def span_words(span: Mapping[str, Any]) -> str:
@@ -242,5 +264,22 @@ def metric_words(metrics: Mapping[str, Any], before: str = "") -> list[str]:
     return words
 
 
+@register.filter
 def moment(at: datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else ""
+    """Day, time to the second, and the zone it is in."""
+    if at is None:
+        return ""
+    local = timezone.localtime(at)
+    return f"{formats.date_format(local, 'SHORT_DATE_FORMAT')} {local:%H:%M:%S} {zone_of(local)}"
+
+
+def zone_of(local: datetime) -> str:
+    """The zone's short name; those that have none are called by their distance, which alone would be a riddle."""
+    name = local.tzname() or ""
+    return f"UTC{name}" if name[:1] in ("+", "-") else name
+
+
+@register.simple_tag
+def zone() -> str:
+    """The name of the zone that the pages show times in."""
+    return timezone.get_current_timezone_name()

@@ -1,0 +1,1 @@
+"""English, for readers on both sides of the ocean."""
