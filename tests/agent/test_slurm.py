@@ -12,7 +12,7 @@ from jobfolders import CODE, TOY, events_of, make_job, wait_for
 from training.agent.errors import Unfit
 from training.agent.jobdir import EventLog
 from training.agent.protocol import Event
-from training.agent.slurm import login_node, options, queue, reasons, script, submitted
+from training.agent.slurm import login_node, options, queue, reasons, script, submitted, submitting
 from training.agent.slurm.options import Settings
 from training.agent.slurm.queue import JobId
 from training.agent.slurm.relaying import Copying, SharedDir
@@ -51,9 +51,9 @@ def jobdir(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """No second is waited that stands for a minute of a cluster."""
-    monkeypatch.setattr(submitted, "SUBMIT_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(submitting, "PAUSES_S", (0.0, 0.0))
     monkeypatch.setattr(submitted, "GRACE_S", 1.0)
-    monkeypatch.setattr(submitted, "ENDED_GRACE_S", 0.3)
+    monkeypatch.setattr(submitted, "STOPPED_GRACE_S", 0.3)
     monkeypatch.setattr(submitted, "ENDING_LOOK_S", 0.1)
     monkeypatch.setattr(submitted, "FIRST_LOOK_S", 0.0)
     monkeypatch.setattr(submitted, "LEAVING_S", 1.0)
@@ -90,7 +90,12 @@ def test_the_id_is_found_among_what_a_site_prints(out, job):
 
 
 def submit(jobdir, settings=None):
-    return submitted.submit(jobdir, settings or Settings(), CODE, options.submitting_environment(os.environ))
+    """The worker, once sbatch has been heard."""
+    worker = submitted.submit(jobdir, settings or Settings(), CODE, options.submitting_environment(os.environ))
+    wait_for(lambda: not worker.alive or worker.job, "the answer of sbatch")
+    if worker.job is None:
+        worker.end()
+    return worker
 
 
 def test_a_job_is_submitted_with_its_options_on_the_command_line(commands, jobdir):
@@ -230,7 +235,7 @@ def test_settings_that_cannot_be_are_named(document, words):
     ],
 )  # fmt: skip
 def test_squeue_has_three_answers(commands, monkeypatch, text, text_of_look):
-    monkeypatch.setattr(queue.ask, "__defaults__", (0.5, None))
+    monkeypatch.setattr(queue, "TIMEOUT_S", 0.5)
     commands("squeue", text)
     found = queue.look(JobId("7"), NAME)
     assert (found.seen.text if found.seen else "gone" if found.is_gone else "not known") == text_of_look
@@ -306,6 +311,7 @@ def test_the_reason_is_scontrols_or_that_of_the_output(commands, jobdir, quick, 
         commands("scontrol", SHOWN % shown)
     jobdir.output.write_text(printed)
     (jobdir.path / script.ATTEMPT).mkdir()
+    (jobdir.path / script.AT_HOME).touch()
     worker = begun(jobdir)
     wait_for(lambda: not worker.alive, "the end")
     with pytest.raises(Unfit) as caught:

@@ -24,7 +24,7 @@ from .jobdir import JobDir, write_whole
 from .process import Launched
 from .slurm.options import Settings
 from .slurm.relaying import SharedDir
-from .slurm.submitted import STUCK_S, Submitted, read_record
+from .slurm.submitted import KILLED_S, Submitted, read_record
 
 DEFAULT = "~/.cache/potato-training"
 KILL_TIME_S = 20.0  # for what was killed to be gone; more means that the kernel does not let it go
@@ -179,7 +179,7 @@ def end(jobdir: JobDir, launched: Optional[Worker] = None, grace_s: float = 0.0)
         _wait_for_end(launched, grace_s)
     if launched.alive:
         launched.stop(force=True)
-        _wait_for_end(launched, KILL_TIME_S if isinstance(launched, Launched) else STUCK_S)
+        _wait_for_end(launched, KILL_TIME_S if isinstance(launched, Launched) else KILLED_S)
 
 
 def _wait_for_end(launched: Worker, seconds: float) -> None:

@@ -25,6 +25,7 @@ OPTIONS = {
 }
 OTHERS = ("sbatch_args", "prelude", "job_python", "poll_interval_s")
 POLL_INTERVAL_S = 15.0
+MOST_SECONDS = 31_536_000  # a year, as training/config/schema.py has it
 
 # What would make several jobs of one, or take from us what we must know of it. Long name -> letter, and why.
 _REFUSED = {
@@ -42,6 +43,13 @@ _REFUSED = {
     "--version": ("V", "nothing would be submitted"),
 }  # type: Dict[str, Tuple[str, str]]
 _ONE_ONLY = {"--ntasks": "n", "--nodes": "N"}
+# Options without a word of their own: letters, which may stand together with others, and long names.
+_FLAGS = "HIkOQsvW"
+_LONG_FLAGS = (
+    *("--contiguous", "--exclusive", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue", "--overcommit"),
+    *("--oversubscribe", "--parsable", "--quiet", "--reboot", "--spread-job", "--use-min-nodes", "--verbose"),
+)
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _GPUS = re.compile("--(gres|gpus|tres-per)|-G")
 
 # What asks for options behind the command line's back. SLURM_CONF alone is no option: it says where the cluster is.
@@ -132,36 +140,47 @@ def _with_conf(inherited: Mapping[str, str], kept: Dict[str, str]) -> Dict[str, 
 def fault_of_args(words: Sequence[str]) -> str:
     """Why a list of words may not be `sbatch_args` (a predicate), or "".
 
-    A long option may be cut short as long as it is clear, and getopt takes `-a1-3` as well as `-a 1-3`.
+    A long option may be cut short as long as it is clear, and getopt takes `-a1-3` and `-Ha1-3` as well as `-a 1-3`.
     """
-    if words and not words[0].startswith("-"):
-        return "begins with %r, which is no option; sbatch would take it for the script" % words[0]
+    before = ""
     for number, word in enumerate(words):
         if word in (":", "--"):
             return "has the word %r, and what follows it would be another job or a script" % word
+        if not word.startswith("-") and not _takes_a_word(before):
+            return "has %r, which belongs to no option; sbatch would take it for the script" % word
         fault = _fault_of_word(word, words[number + 1] if number + 1 < len(words) else "")
         if fault:
             return fault
+        before = word
     return ""
+
+
+def _takes_a_word(option: str) -> bool:
+    """Whether the word behind it is its value: not behind --x=y, -xy, a flag or another value."""
+    if option.startswith("--"):
+        is_flag = any(flag.startswith(option) for flag in _LONG_FLAGS)
+        return "=" not in option and not is_flag
+    letters = option[1:].lstrip(_FLAGS)
+    return option.startswith("-") and len(letters) == 1
 
 
 def _fault_of_word(word: str, following: str) -> str:
     name, _, value = word.partition("=")
     for option, (letter, why) in _REFUSED.items():
-        if _means(name, option) or (letter and re.match("-[HkIQvs]*" + letter, word)):
+        if _means(name, option) or (letter and re.match("-[%s]*%s" % (_FLAGS, letter), word)):
             return "has %s (%s), and %s" % (word, option, why)
     for option, letter in _ONE_ONLY.items():
-        is_short = re.match("-" + letter, word) is not None
-        if name == option or is_short:
-            count = (word[2:] if is_short else value) or following
+        short = re.match("-[%s]*%s" % (_FLAGS, letter), word)
+        if name == option or short:
+            count = (word[short.end() :] if short else value) or following
             if count.lstrip("=") != "1":
                 return "has %s %s, and a worker is one process on one node" % (option, count.lstrip("="))
     return ""
 
 
 def _means(name: str, option: str) -> bool:
-    """`--arr` is `--array`; `--wait-all-nodes` is not `--wait`; `--e` and the like are too short for sbatch itself."""
-    return name == option or (name.startswith("--") and len(name) > 4 and option.startswith(name))
+    """`--ar` is `--array`; `--wait-all-nodes` is not `--wait`. What is too short to be clear sbatch refuses itself."""
+    return name.startswith("--") and option.startswith(name)
 
 
 def _refuse_unknown(key: str) -> None:
@@ -173,20 +192,31 @@ def _refuse_unknown(key: str) -> None:
 
 
 def _plain(key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip() or "\n" in str(value):
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         raise ValueError("%s is %r, and should be one line of text" % (key, value))
-    return str(value)
+    return _line(key, str(value))
+
+
+def _line(key: str, text: str) -> str:
+    """What can stand on a command line and in a line of job.sh."""
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise ValueError("%s holds %r, and half a character cannot be written" % (key, text))
+    if "\n" in text or "\0" in text:
+        raise ValueError("%s is %r, and should be one line of text" % (key, text))
+    return text
 
 
 def _words(given: Mapping[str, Any], key: str) -> List[str]:
     words = given.get(key, [])
     if not isinstance(words, (list, tuple)) or not all(isinstance(word, str) for word in words):
         raise ValueError("%s should be a list of texts" % key)
-    return list(words)
+    return [_line(key, word) for word in words]
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= MOST_SECONDS:
         raise ValueError("poll_interval_s is %r, and should be a number of seconds" % (value,))
     return float(value)
 
@@ -194,4 +224,7 @@ def _seconds(value: Any) -> float:
 def _environment(value: Any) -> Dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError("env should be an object of names and texts")
-    return {str(name): str(text) for name, text in value.items()}
+    for name in value:
+        if not _NAME.fullmatch(name):
+            raise ValueError("env sets %r, which is no name of an environment variable" % name)
+    return {name: _line("env", str(text)) for name, text in value.items()}

@@ -5,13 +5,17 @@ import pwd
 import re
 import signal
 import subprocess
+import threading
+import time
 from contextlib import suppress
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .options import quiet_environment
 
 TIMEOUT_S = 30.0  # of a question; a controller that is busy is asked again later
 SUBMIT_TIMEOUT_S = 60.0
+CALLED_OFF_LOOK_S = 0.2  # how often a question looks whether it was called off
+PIPE_S = 2.0  # for the pipes of a command that was killed: who left its session may hold them for ever
 COMMANDS = ("sbatch", "squeue", "scancel")
 
 _FORMAT = "%i|%T|%S|%N|%r|%j"
@@ -21,8 +25,14 @@ _WORDY_ID = re.compile(r"Submitted batch job (\d+)(?: on cluster ([\w.-]+))?")
 _TROUBLE = re.compile(r"error|timed out|unable to contact|connection refused", re.IGNORECASE)
 
 # States in which nothing of a job will come any more, though it is still listed.
-ENDING = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY")
+ENDED = (
+    *("COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL"),
+    *("LAUNCH_FAILED", "OUT_OF_MEMORY", "REVOKED"),
+)
+ENDING = (*ENDED, "COMPLETING", "STAGE_OUT")
 PENDING = "PENDING"
+RUNNING = "RUNNING"
+BEFORE = (PENDING, "CONFIGURING")
 
 
 class Answer(NamedTuple):
@@ -38,6 +48,11 @@ class Answer(NamedTuple):
         lines = [line.strip() for line in (self.err + "\n" + self.out).split("\n") if line.strip()]
         telling = [_PREFIX.sub("", line) for line in lines if "error" in line.lower()] or lines
         return "; ".join(telling)[:500] or "no word"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it failed for sure; a question that timed out may have been heard."""
+        return bool(self.code) and not re.search("timed out|unable to contact|connection", self.err, re.IGNORECASE)
 
 
 class JobId(NamedTuple):
@@ -78,8 +93,13 @@ class Look(NamedTuple):
     trouble: str = ""
 
 
-def ask(argv: Sequence[str], timeout_s: float = TIMEOUT_S, environment: Optional[Dict[str, str]] = None) -> Answer:
-    """Run one command to its end, or to the end of its time."""
+def ask(
+    argv: Sequence[str],
+    timeout_s: Optional[float] = None,
+    environment: Optional[Dict[str, str]] = None,
+    called_off: Optional[threading.Event] = None,
+) -> Answer:
+    """Run one command to its end, or to the end of its time, or until it is called off."""
     env = quiet_environment(os.environ) if environment is None else environment
     try:
         process = subprocess.Popen(
@@ -92,14 +112,34 @@ def ask(argv: Sequence[str], timeout_s: float = TIMEOUT_S, environment: Optional
         )
     except OSError as error:
         return Answer(None, "", "%s: %s" % (argv[0], error.strerror))
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        with suppress(OSError):  # a wrapper's children too: one that holds the pipe would hold us
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return Answer(None, "", "%s did not answer within %d s" % (argv[0], timeout_s))
-    return Answer(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    seconds = TIMEOUT_S if timeout_s is None else timeout_s
+    out, err, is_late = _hear(process, seconds, called_off)
+    said = Answer(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+    if not is_late:
+        return said
+    return Answer(None, said.out, said.err + "\nerror: %s did not answer within %d s" % (argv[0], seconds))
+
+
+def _hear(
+    process: "subprocess.Popen[bytes]", seconds: float, called_off: Optional[threading.Event]
+) -> Tuple[bytes, bytes, bool]:
+    """Both outputs, and whether its end was not waited for."""
+    until = time.monotonic() + seconds
+    while True:
+        left = until - time.monotonic()
+        try:
+            out, err = process.communicate(timeout=max(0.0, min(left, CALLED_OFF_LOOK_S) if called_off else left))
+            return out, err, False
+        except subprocess.TimeoutExpired as late:
+            if left > CALLED_OFF_LOOK_S and called_off is not None and not called_off.is_set():
+                continue
+            out, err = late.stdout or b"", late.stderr or b""
+            break
+    with suppress(OSError):  # a wrapper's children too: one that holds the pipe would hold us
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        out, err = process.communicate(timeout=PIPE_S)
+    return out, err, True
 
 
 # sbatch.
@@ -173,8 +213,13 @@ def described(job: JobId) -> Dict[str, str]:
     answer = ask(["scontrol", *job.to_cluster, "--oneliner", "show", "job", job.number])
     if answer.code != 0:
         return {}
-    return dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", answer.out))
+    # The first of each name: a job's comment, at the end, may hold anything.
+    return dict(reversed(re.findall(r"(?:^|\s)(\w+)=(\S*)", answer.out)))
 
 
 def user() -> str:
-    return pwd.getpwuid(os.geteuid()).pw_name
+    """The account's name, or its number where it has none; squeue and scancel take both."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
 from ..protocol import OUT_OF_MEMORY, UNEXPECTED
+from .relaying import SharedDir
+from .script import AT_HOME, ATTEMPT
 
 MOST_BYTES = 64 * 1024  # of slurm.out, from its end
 
@@ -48,13 +50,15 @@ STATES = {
     "REVOKED": SOMEBODY,
 }
 # Lines of slurm.out, written by slurmstepd; the first that is found. The last says no more than that it was ended.
-_ENDED = r"(?m)^slurmstepd\S*: error: .*CANCELLED AT \S+ "
+# Of all versions: the line begins with a time from 24.11 on, and from 23.11 on a scancel --signal=TERM is told.
+_ERROR = r"(?mi)^(?:slurmstepd\S*:|\[\S+\]) error: "
+_ENDED = _ERROR + r".*CANCELLED AT \S+ "
 OUTPUT = (
     (re.compile(_ENDED + "DUE TO TIME LIMIT"), TIME_LIMIT),
     (re.compile(_ENDED + "DUE TO PREEMPTION"), PREEMPTED),
     (re.compile(_ENDED + "DUE TO NODE FAILURE"), NODE),
-    (re.compile(r"(?m)^slurmstepd\S*: error: .*(oom.kill event|[Ee]xceeded .*memory limit)"), MEMORY),
-    (re.compile(_ENDED + r"\*\*\*"), SOMEBODY),
+    (re.compile(_ERROR + ".*(oom.kill event|exceeded .*memory limit)"), MEMORY),
+    (re.compile(_ENDED + r"(DUE TO SIGNAL .*)?\*\*\*"), SOMEBODY),
 )
 
 
@@ -69,16 +73,27 @@ def known(described: Mapping[str, str], output: Path) -> Optional[Reason]:
     return by_state
 
 
-def unknown(described: Mapping[str, str], directory: Path, has_begun: bool) -> Reason:
+def unknown(described: Mapping[str, str], jobdir: SharedDir) -> Reason:
     """What can be said where SLURM names no reason."""
     state, code = described.get("JobState", ""), described.get("ExitCode", "")
     fact = "SLURM calls it %s with exit code %s" % (state, code) if state else "SLURM has forgotten it"
-    if not has_begun:
-        hint = "remote_dir must be on storage that login node and compute nodes share"
-        return Reason("it left no trace in %s (%s)" % (directory, fact), code="slurm_no_trace", hint=hint)
+    said = last_line(jobdir.output)
+    fact += "; %s" % said.partition(": ")[2] if said.startswith("potato: ") else ""  # job.sh's own word
+    if not jobdir.holds(ATTEMPT):
+        hint = "remote_dir must be on storage that login node and compute nodes share, and have room for them to write"
+        return Reason("it left no trace in %s (%s)" % (jobdir.path, fact), code="slurm_no_trace", hint=hint)
+    if state in ("COMPLETED", "FAILED") and not jobdir.holds(AT_HOME):
+        hint = "Look at ~/.bash_profile or ~/.profile there: a shell that is no terminal must pass through them"
+        words = "the login shell's files on %s ended or replaced its shell (%s)" % (jobdir.node, fact)
+        return Reason(words, code="login_shell", hint=hint)
     return Reason(
         "%s, and it left no exit code" % fact, code="slurm_ended", hint="slurm.out of the run's folder may say more"
     )
+
+
+def last_line(path: Path) -> str:
+    lines = [line.strip() for line in end_of(path).split("\n") if line.strip()]
+    return lines[-1][:300] if lines else ""
 
 
 def end_of(output: Path) -> str:

@@ -1,7 +1,6 @@
 """A worker that was submitted instead of launched: seen through its directory first, and through the queue second."""
 
 import json
-import os
 import threading
 import time
 from contextlib import suppress
@@ -15,32 +14,38 @@ from . import options, queue, reasons, script
 from .options import Settings
 from .queue import JobId, Look, Seen
 from .relaying import Copying, SharedDir
+from .submitting import Submission
 
 GRACE_S = 60.0  # for an exit code to appear after a job is gone: network file systems lag
-ENDED_GRACE_S = 5.0  # the same where SLURM itself says that it ended the job
+STOPPED_GRACE_S = 5.0  # the same where we ourselves stopped it, and its worker's word changes nothing any more
 ENDING_LOOK_S = 1.5  # between two looks at the queue while a job is to be gone
 ORDER_AGAIN_S = 5.0  # a cancel that SLURM did not take is told again
 LEAVING_S = 5.0  # for a job to leave the queue after its worker's exit code
 STUCK_S = 35.0  # a job that is only COMPLETING is let go then: KillWait is 30 by default
 FIRST_LOOK_S = 1.0  # after submission
+KILLED_S = STUCK_S + 5.0  # from a plain scancel until there is nothing more to wait for
 REFRESH_S = 0.5
 KILLED = -9
-SUBMIT_PAUSES_S = (0.5, 2.0, 5.0)  # before each search by name for a job of which sbatch said nothing clear
 
 
 class Submitted:
     """The job of one directory, with the methods of process.Launched. All SLURM is asked in threads: it may hang."""
 
-    def __init__(self, jobdir: SharedDir, settings: Optional[Settings] = None) -> None:
+    def __init__(
+        self, jobdir: SharedDir, settings: Optional[Settings] = None, submission: Optional[Submission] = None
+    ) -> None:
         self.jobdir = jobdir
         self.settings = settings or Settings()
         self.name = name_of(jobdir)
         record = read_record(jobdir)
         self.job = JobId(record["job"], record.get("cluster", "")) if record.get("job") else None
-        self.reason = None  # type: Optional[reasons.Reason]
+        self._submission = submission
+        self._fault = None  # type: Optional[Unfit]  # why nothing was submitted
         self._copying = Copying(jobdir)
-        self._seen = None  # type: Optional[Seen]
+        self._node = ""  # where it runs, by its own word
         self._said = ""
+        self._described = {}  # type: Dict[str, str]  # what scontrol last said of a job that is gone
+        self._swept = False
         self._asking = {}  # type: Dict[str, _Asking]  # what is under way: an order, a look
         self._look_at = time.monotonic() + FIRST_LOOK_S
         self._refresh_at = 0.0
@@ -66,40 +71,72 @@ class Submitted:
         self._stop = word
         with suppress(OSError):
             write_whole(self.jobdir.path / script.CALLED_OFF, word.encode())
+        if self._submission is not None:
+            self._submission.call_off()
         order = queue.cancel if force else queue.ask_to_end
-        may_wait = not (self.jobdir.path / script.ATTEMPT).exists()
+        may_wait = not self._has_begun()
         self._order, self._order_at = (lambda: order(self.job, self.name, may_wait)), 0.0
         self._look_at = time.monotonic() + ENDING_LOOK_S
 
     def tend(self) -> None:
-        """Copy what is new, take the queue's answer, ask again when it is time."""
+        """Take SLURM's answers, ask again when it is time, copy what is new."""
         if self._over:
             return
-        if self._copying.copy() and self._seen is not None and self._seen.state == queue.PENDING:
-            self._look_at = 0.0  # it runs, whatever was seen last
+        if self._submission is not None:
+            self._hear_submission(self._submission)
+            return
         self._hear()
         self._ask()
+        self._copy()
         self._over = self._is_over()
         if self._over:
-            self._copying.finish()
+            self._copy(is_last=True)
             if self._gone_at is not None:
-                write_record(self.jobdir, self.name, self.job, is_over=True)
+                with suppress(OSError):  # a note for the next agent
+                    write_record(self.jobdir, self.name, self.job, is_over=True)
 
     def end(self) -> int:
         """The worker's exit code. Raises Unfit with the reason, where SLURM or somebody ended the job."""
-        self.jobdir.refresh()
+        self.jobdir.refresh(thoroughly=True)
         code = self.jobdir.read_exit_code()
-        if self._stop or self._was_called_off():
+        if self._stop or (self._was_called_off() and self._fault is None):
             return code if code is not None else KILLED if self._stop == "kill" and self._has_begun() else CANCELLED
+        if self._fault is not None:
+            raise self._fault
         if code == FINISHED:
             return code
         reason = self._why(code)
         if reason is not None:
             sentence = "SLURM job %s ended before the worker finished: %s" % (self._number, reason.words)
             raise Unfit(sentence, reason.hint, code=reason.code, exit_code=reason.exit_code)
-        self._raise_failure()
         assert code is not None  # noqa: S101 - without one there is a reason
         return code
+
+    # Submission.
+
+    def _hear_submission(self, submission: Submission) -> None:
+        if submission.is_alive():
+            return
+        self._submission = None
+        self.job, self._fault = submission.job, submission.fault
+        self._look_at = time.monotonic() + (ENDING_LOOK_S if self._stop else FIRST_LOOK_S)
+        if self._fault is not None:
+            self._forget()
+            return
+        write_record(self.jobdir, self.name, self.job)
+        if submission.is_new and self.job is not None:
+            options_given = " ".join(self.settings.words)
+            _say(self.jobdir, _log("info", "Submitted SLURM job %s %s" % (self.job.number, options_given)))
+        for line in submission.warnings:
+            _say(self.jobdir, _log("warning", "sbatch: %s" % line))
+
+    def _forget(self) -> None:
+        """Nothing was submitted, as far as is known: what a slow controller starts all the same ends at once."""
+        self._over = True
+        with suppress(OSError):
+            write_whole(self.jobdir.path / script.CALLED_OFF, b"")
+        with suppress(OSError):
+            self.jobdir.record.unlink()
 
     # The directory.
 
@@ -109,16 +146,36 @@ class Submitted:
     def _was_called_off(self) -> bool:
         return (self.jobdir.path / script.CALLED_OFF).exists()
 
+    def _copy(self, is_last: bool = False) -> None:
+        """The node's name goes before the worker's first word, however short the job."""
+        try:
+            if not self._node:
+                self._tell_node()
+            if is_last:
+                self._copying.finish()
+            else:
+                self._copying.copy()
+        except OSError:
+            if not self._stop:  # a full disk here must not keep the job in the queue
+                raise
+
+    def _tell_node(self) -> None:
+        self._node = self.jobdir.node
+        if self._node:
+            self._tell(Seen(self._number, queue.RUNNING, "None", self._node, ""))
+
     def _is_over(self) -> bool:
         now = time.monotonic()
         if now >= self._refresh_at:
             self._refresh_at = now + REFRESH_S
-            self.jobdir.refresh()
-        if self.jobdir.read_exit_code() is not None:
-            return self._has_left(now)
-        if self._ending_at is not None and now - self._ending_at > STUCK_S:
-            return True
-        return self._gone_at is not None and now - self._gone_at >= self._grace_s()
+            self.jobdir.refresh(thoroughly=self._gone_at is not None)
+        code = self.jobdir.read_exit_code()
+        if code is not None:
+            return self._has_left(now) and (code != FINISHED or self._is_whole(now))
+        gone_at = self._gone_at
+        if gone_at is None and self._ending_at is not None and now - self._ending_at > STUCK_S:
+            gone_at = self._ending_at + STUCK_S
+        return gone_at is not None and now - gone_at >= self._grace_s()
 
     def _has_left(self, now: float) -> bool:
         """The exit code is there: the job's script ends within a moment, and is ended where it does not."""
@@ -126,19 +183,37 @@ class Submitted:
             self._code_at = now
             self._look_at = now + REFRESH_S
         if now - self._code_at > LEAVING_S:
-            if self._gone_at is None and self._stop != "kill":
-                self._stop_leftovers()
+            self._sweep()
             return True
         return self._gone_at is not None
 
-    def _stop_leftovers(self) -> None:
+    def _is_whole(self, now: float) -> bool:
+        """Whether all is here that a worker leaves which finished: its result event, and its predictions."""
+        result = self._copying.result
+        count = result.fields.get("n_predictions") if result is not None else None
+        is_whole = result is not None and self.jobdir.has_predictions(count if isinstance(count, int) else 0)
+        return is_whole or bool(self._stop) or now - (self._code_at or now) >= GRACE_S
+
+    def _sweep(self) -> None:
+        if self._swept or self._gone_at is not None or self._stop == "kill":
+            return
+        self._swept = True
         job, name = self.job, self.name
         threading.Thread(target=lambda: queue.cancel(job, name, False), daemon=True).start()
 
     def _grace_s(self) -> float:
+        """How long a job that is gone may be without an exit code before it counts as one that left none.
+
+        Also where SLURM says that it ended the job: a worker that finished as its time limit came has finished, and
+        between SIGTERM and SIGKILL it has KillWait seconds to do so. The minute is not waited for where an exit code
+        cannot come any more: the directory shows the script's last word, which is written behind the exit code, so what
+        is seen is not old; or SLURM gave the job no node. A worker that hears SIGTERM leaves its code and that word, so
+        after a plain scancel nobody waits; only the end of one that was killed outright is told a minute later.
+        """
         if self._stop:
-            return 0.0 if self._stop == "kill" or not self._has_begun() else ENDED_GRACE_S
-        return ENDED_GRACE_S if self.reason is not None else GRACE_S
+            return 0.0 if self._stop == "kill" or not self._has_begun() else STOPPED_GRACE_S
+        has_no_node = self._described.get("NodeList") == "(null)" and not self._has_begun()
+        return 0.0 if has_no_node or self.jobdir.holds(script.LEFT) else GRACE_S
 
     # The queue.
 
@@ -158,9 +233,11 @@ class Submitted:
     def _look(self) -> Any:
         """One look; of a job that is gone also what SLURM still knows of it."""
         found = queue.look(self.job, self.name) if self.job else queue.look_by_name(self.name)
-        is_ending = found.is_gone or (found.seen is not None and found.seen.is_ending)
+        is_ending = found.seen is None or found.seen.is_ending
         wants_reason = is_ending and not self._stop and self.jobdir.read_exit_code() != FINISHED
         described = queue.described(self.job) if wants_reason and self.job else {}
+        if found.seen is None and described.get("JobState", "").partition("+")[0] in queue.ENDED:
+            found = Look(is_gone=True)  # a squeue that always complains must not hold a run for ever
         return found, described
 
     def _hear(self) -> None:
@@ -175,7 +252,7 @@ class Submitted:
         now = time.monotonic()
         if found.seen is None and not found.is_gone:
             return  # not known: nothing changes
-        self.reason = reasons.known(described, self.jobdir.output) if described else self.reason
+        self._described = described or self._described
         if found.is_gone:
             self._gone_at = self._gone_at or now
             return
@@ -185,13 +262,14 @@ class Submitted:
             write_record(self.jobdir, self.name, self.job)
         self._gone_at = None
         self._ending_at = (self._ending_at or now) if found.seen.is_ending else None
-        self._seen = found.seen
-        self._tell(found.seen)
+        is_old = bool(self._node) and found.seen.state in queue.BEFORE
+        # Behind the worker's last word nothing is said of its job any more.
+        if not is_old and not found.seen.is_ending and self.jobdir.read_exit_code() is None:
+            self._tell(found.seen)
 
     def _tell(self, seen: Seen) -> None:
         said = "%s %s %s %s" % (seen.state, seen.reason, seen.nodes, bool(seen.start))
-        # Behind the worker's last word nothing is said of its job any more.
-        if said == self._said or seen.is_ending or self.jobdir.read_exit_code() is not None:
+        if said == self._said:
             return
         self._said = said
         _say(self.jobdir, Event("status", {"state": "running", "step": "SLURM job %s: %s" % (self._number, seen.text)}))
@@ -208,9 +286,12 @@ class Submitted:
             return reasons.SECOND_START
         described = queue.described(self.job) if self.job else {}
         known = reasons.known(described, self.jobdir.output)
-        if known is not None or code is not None:
+        if known is not None:
             return known
-        return reasons.unknown(described, self.jobdir.path, self._has_begun())
+        self._raise_failure()
+        if code == CANCELLED:  # and not by us: a SIGTERM for the script alone, or of sbatch's --signal
+            return reasons.SOMEBODY
+        return reasons.unknown(described, self.jobdir) if code is None else None
 
     def _raise_failure(self) -> None:
         """What job.sh itself could not do."""
@@ -223,7 +304,7 @@ class Submitted:
         if what == "python":
             sentence, hint = "%s was not found on %s", "Set job_python to an interpreter that the compute nodes have"
             raise Unfit(sentence % (self.settings.job_python, node), hint, code="no_python", exit_code=UNEXPECTED)
-        said = _last_line(self.jobdir.stderr) or "exit code %s" % status
+        said = reasons.last_line(self.jobdir.stderr) or "exit code %s" % status
         sentence = "The worker could not be started on %s: %s" % (node, said)
         hint = "job_python must be Python 3.8 or newer"
         raise Unfit(sentence, hint, code="worker_not_started", exit_code=UNEXPECTED)
@@ -231,7 +312,7 @@ class Submitted:
     def _prelude_failed(self, line: int, status: str, node: str) -> Unfit:
         words = self.settings.prelude[line - 1] if 0 < line <= len(self.settings.prelude) else "?"
         sentence = "The prelude's line %d failed on %s with exit code %s: %s" % (line, node, status, words)
-        said = _last_line(self.jobdir.output)
+        said = reasons.last_line(self.jobdir.output)
         sentence += " (%s)" % said if said else ""
         hint = "Each line of prelude must be a whole command of bash that exits 0"
         return Unfit(sentence, hint, code="prelude_failed", exit_code=UNEXPECTED)
@@ -278,53 +359,20 @@ def write_record(jobdir: SharedDir, name: str, job: Optional[JobId], is_over: bo
 
 
 def submit(jobdir: SharedDir, settings: Settings, code: Path, environment: Dict[str, str]) -> Submitted:
-    """Submit the run of a job directory, or find the job that an earlier agent submitted. Raises Unfit."""
+    """Submit the run of a job directory, or find the job that an earlier agent submitted.
+
+    Comes back at once: sbatch is waited for as the job is.
+    """
     name = name_of(jobdir)
-    if read_record(jobdir) and not read_record(jobdir).get("job"):
-        found = _found(name)
-        if found or (jobdir.path / script.ATTEMPT).exists():
-            write_record(jobdir, name, found)
-            return Submitted(jobdir, settings)
+    may_be_there = bool(read_record(jobdir))
+    if not may_be_there:
+        with suppress(OSError):  # of a submission that was refused, and is tried again
+            (jobdir.path / script.CALLED_OFF).unlink()
+        write_record(jobdir, name, None)
     path = script.write(jobdir, settings, code)
-    write_record(jobdir, name, None)
     argv = options.command_line(settings, name, str(jobdir.path), str(path))
-    answer = queue.ask(argv, queue.SUBMIT_TIMEOUT_S, environment)
-    job = queue.submitted(answer.out)
-    if job is None or answer.code != 0:
-        job = _found(name) or (job if answer.code == 0 else None)
-    if job is None:
-        with suppress(OSError):
-            jobdir.record.unlink()
-        raise _refused(answer)
-    write_record(jobdir, name, job)
-    _say(jobdir, _log("info", "Submitted SLURM job %s %s" % (job.number, " ".join(settings.words))))
-    for line in answer.err.strip().split("\n"):
-        if line.strip():
-            _say(jobdir, _log("warning", "sbatch: %s" % line.strip()[:500]))
-    return Submitted(jobdir, settings)
-
-
-def _found(name: str) -> Optional[JobId]:
-    """A job of which sbatch said nothing clear: a controller that is slow may have taken it all the same."""
-    for pause_s in SUBMIT_PAUSES_S:
-        time.sleep(pause_s)
-        found = queue.look_by_name(name)
-        if found.seen is not None:
-            return JobId(found.seen.number)
-        if found.is_gone:
-            return None
-    return None
-
-
-def _refused(answer: queue.Answer) -> Unfit:
-    words = answer.words if answer.code != 0 else "it exited 0 and named no job: %s" % answer.words
-    hint = "Ask sbatch on the login node by hand with the same options"
-    return Unfit(
-        "sbatch on %s did not take the job: %s" % (os.uname().nodename, words),
-        hint,
-        code="slurm_refused",
-        exit_code=UNEXPECTED,
-    )
+    submission = Submission(name, argv, environment, jobdir.path / script.ATTEMPT, may_be_there)
+    return Submitted(jobdir, settings, submission)
 
 
 def _log(level: str, text: str) -> Event:
@@ -335,8 +383,3 @@ def _say(jobdir: SharedDir, event: Event) -> None:
     log = EventLog(jobdir.events)
     log.write(event)
     log.close()
-
-
-def _last_line(path: Path) -> str:
-    lines = [line.strip() for line in reasons.end_of(path).split("\n") if line.strip()]
-    return lines[-1][:300] if lines else ""
