@@ -231,6 +231,7 @@ def test_two_hundred_classes_have_a_matrix_and_more_have_none() -> None:
     for n, has in ((200, True), (201, False)):
         found = scoring.score(of("nominal", labels[:n]), ids(labels[:n]), guesses(labels[:n]), labels[:n])
         assert (found["confusion"]["matrix"] is not None) == has
+        assert found["confusion"]["largest"] == []
         assert len(found["per_class"]) == n and found["metrics"]["macro_f1"] == 1.0
 
 
@@ -239,9 +240,10 @@ def test_a_run_is_scored_schema_by_schema() -> None:
     train = [{"instance_id": "t", "targets": {"s": "y", "w": 1.0}}, {"instance_id": "u", "targets": {"s": "y"}}]
     test = [{"instance_id": "a", "targets": {"s": "x", "w": 2.0}}, {"instance_id": "b", "targets": {"s": "y"}}]
     stored = {"s": {"a": ("x", 0.5, None), "b": ("x", 0.5, None)}, "w": {"a": (2.5, None, None)}}
-    found = scoring.score_run(
+    judged = scoring.judge_run(
         schemas, lambda: iter(train), lambda: iter(test), lambda name, items: {i: stored[name][i] for i in items}
     )
+    found = {one.schema: one.scores for one in judged}
     assert found["s"]["main"] == {"name": "accuracy", "value": 0.5, "baseline": 0.5, "better": "higher"}
     assert found["w"]["main"] == {"name": "mae", "value": 0.5, "baseline": 1.0, "better": "lower"}
 

@@ -6,10 +6,11 @@ Every number is finite or None, so that the result is valid JSON; checked agains
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from training.scoring import multilabel, nominal, numeric, ordinal, spans
 from training.scoring.cases import Case, Scored
+from training.scoring.mistakes import Mistake, worst
 
 _KINDS: dict[str, Callable[[Mapping[str, Any], Sequence[Case], Sequence[Any]], Scored]] = {
     "nominal": nominal.score,
@@ -36,8 +37,8 @@ def score(
     `n` items that have a truth and a usable prediction, and `n_missing` have a truth alone. `main` is {"name",
     "value", "baseline", "better": "higher" or "lower"}; `metrics` and `baseline` have the same names. Beside these:
     nominal, multilabel and span have `per_class`, a list of {"label", "precision", "recall", "f1", "support"};
-    nominal and ordinal `confusion`, {"labels", "matrix"} with a row for each true and a column for each predicted
-    label; nominal `calibration`.
+    nominal and ordinal `confusion`, {"labels", "matrix", "largest"}, a row for each true and a column for each
+    predicted label; nominal `calibration`.
     """
     scorer = _KINDS.get(schema.get("kind") or "")
     if scorer is None:
@@ -47,24 +48,31 @@ def score(
     return {"kind": schema["kind"], "n_missing": len(truths) - scored.n, **scored.as_json()}
 
 
-def score_run(
+class Judged(NamedTuple):
+    """One schema's scores, and the mistakes that are most worth a look."""
+
+    schema: str
+    scores: dict[str, Any]
+    mistakes: list[Mistake]
+
+
+def judge_run(
     schemas: Iterable[Mapping[str, Any]],
     train_rows: Callable[[], Iterator[Mapping[str, Any]]],
     held_out_rows: Callable[[], Iterator[Mapping[str, Any]]],
     predicted: Callable[[str, Iterable[str]], Mapping[str, Sequence[Any]]],
-) -> dict[str, dict[str, Any]]:
-    """Schema name -> its scores, one schema in memory at a time.
+) -> Iterator[Judged]:
+    """Each schema in turn, one in memory at a time.
 
     The rows are the bundle's ({"instance_id", "targets"}), given anew at each call; `predicted` gives the predictions
     of a schema for some item ids, in the form that score() takes.
     """
-    scores = {}
     for schema in schemas:
         name = schema["name"]
         truths = {row["instance_id"]: row["targets"][name] for row in held_out_rows() if name in row["targets"]}
         targets = (row["targets"][name] for row in train_rows() if name in row["targets"])
-        scores[name] = score(schema, truths, predicted(name, truths), targets)
-    return scores
+        guesses = predicted(name, truths)
+        yield Judged(name, score(schema, truths, guesses, targets), worst(schema, truths, guesses))
 
 
 def _guess(prediction: Sequence[Any]) -> tuple[Any, float | None]:

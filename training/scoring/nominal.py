@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ BINS = 15
 _UPPER = [(number + 1) / BINS for number in range(BINS)]
 # A matrix of this many labels is 40,000 numbers; a larger one nobody reads, and every reader of the run would carry it.
 MOST_LABELS_IN_MATRIX = 200
+MOST_CONFUSIONS = 20
 
 
 def score(schema: Mapping[str, Any], cases: Sequence[Case], train_targets: Sequence[Any]) -> Scored:
@@ -51,11 +53,19 @@ def per_class(labels: Sequence[str], truths: Sequence[str], guesses: Sequence[st
 
 
 def confusion(labels: Sequence[str], truths: Sequence[str], guesses: Sequence[str]) -> dict[str, Any]:
-    """Rows are true labels, columns predicted ones; `matrix` is None where there are too many labels to read."""
-    if len(labels) > MOST_LABELS_IN_MATRIX:
-        return {"labels": list(labels), "matrix": None}
+    """Rows are true labels, columns predicted ones; `matrix` is None where there are too many labels to read.
+
+    `largest` are the most frequent confusions, each [true label, predicted label, how often].
+    """
     met = Counter(zip(truths, guesses, strict=True))
-    return {"labels": list(labels), "matrix": [[met[row, column] for column in labels] for row in labels]}
+    wrong = [(pair, n) for pair, n in met.items() if pair[0] != pair[1]]
+    largest = heapq.nsmallest(MOST_CONFUSIONS, wrong, key=lambda entry: (-entry[1], entry[0]))
+    few = len(labels) <= MOST_LABELS_IN_MATRIX
+    return {
+        "labels": list(labels),
+        "matrix": [[met[row, column] for column in labels] for row in labels] if few else None,
+        "largest": [[*pair, n] for pair, n in largest],
+    }
 
 
 def calibrate(cases: Sequence[Case]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django import db
 from django.utils import timezone
 
-from training import bulk, bundle, intake, runs, scoring, writeback
+from training import bulk, bundle, intake, itemtexts, runs, scoring, writeback
 from training.agent.jobdir import JobDir
 from training.errors import TrainingError
 from training.models import Prediction, Run
@@ -26,6 +27,10 @@ logger = logging.getLogger("training.supervisor")
 WRITING_BACK = "writing back"
 TAKEN_BACK = "finished: the prelabels of this run were taken back"
 PORTION = 500  # ids that one query names
+# Of the mistakes that a run's row keeps, all its schemas together; a text and a label are cut at so many characters.
+MOST_MISTAKES = 100
+MOST_OF_A_TEXT = 500
+MOST_OF_A_LABEL = 2_000
 
 
 def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | None, check: Check) -> None:
@@ -43,8 +48,8 @@ def store(config: ProjectConfig, run: Run, directory: Path, predictions: Path | 
         n_stored = intake.take_predictions(run.id, predictions, timezone.now(), most_mb, check, manifest)
     _compare(run, n_stored)
     check()
-    scores = held_out_scores(run.id, directory / "bundle", check)
-    runs.record(run.id, scores=scores, **main_columns(scores))
+    scores, mistakes = held_out(run.id, directory / "bundle", check)
+    runs.record(run.id, scores=scores, mistakes=mistakes, **main_columns(scores))
 
 
 def _compare(run: Run, n_stored: int) -> None:
@@ -62,17 +67,56 @@ def main_columns(scores: Mapping[str, Any]) -> dict[str, Any]:
     return {"main_name": main["name"], "main_score": main["value"], "main_baseline": main["baseline"]}
 
 
-def held_out_scores(run_id: str, directory: Path, check: Check) -> dict[str, Any]:
-    """Schema -> scores on the items of the test split, by what is in the database."""
+def held_out(run_id: str, directory: Path, check: Check) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Schema -> scores on the items of the test split, by what is in the database; and the mistakes."""
 
     def predicted(schema: str, ids: Iterable[str]) -> dict[str, Any]:
         check()
         return _predictions(run_id, schema, ids)
 
     schemas = bundle.read(directory).manifest["schemas"]
-    return scoring.score_run(
+    scores: dict[str, Any] = {}
+    mistakes: list[tuple[str, scoring.Mistake]] = []
+    for judged in scoring.judge_run(
         schemas, lambda: bundle.iter_rows(directory, "train"), lambda: bundle.iter_rows(directory, "test"), predicted
-    )
+    ):
+        scores[judged.schema] = judged.scores
+        mistakes += [(judged.schema, mistake) for mistake in judged.mistakes]
+    return scores, with_texts(mistakes[:MOST_MISTAKES], bundle.iter_rows(directory, "test"))
+
+
+def with_texts(
+    mistakes: Iterable[tuple[str, scoring.Mistake]], rows: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Mistakes as Run.mistakes has them: {"schema", "item", "truth", "label", "confidence", "distance", "text",
+    "whole"}, bounded; `whole` where the text was not cut."""
+    mistakes = list(mistakes)
+    wanted = {mistake.item for _, mistake in mistakes}
+    found = (row for row in rows if row["instance_id"] in wanted)
+    texts = {row["instance_id"]: itemtexts.cut(str(row.get("text") or ""), MOST_OF_A_TEXT) for row in found}
+    nothing = itemtexts.Text("", True)
+    return [
+        {
+            "schema": schema,
+            "item": bulk.cut(mistake.item, MOST_OF_A_TEXT),
+            "truth": _bounded(mistake.truth),
+            "label": _bounded(mistake.label),
+            "confidence": mistake.confidence,
+            "distance": mistake.distance,
+            "text": texts.get(mistake.item, nothing).text,
+            "whole": texts.get(mistake.item, nothing).whole,
+        }
+        for schema, mistake in mistakes
+    ]
+
+
+def _bounded(label: Any) -> Any:
+    """The label; of a list as many members as fit."""
+    label = bulk.clean_json(label)
+    if isinstance(label, list):
+        while len(json.dumps(label)) > MOST_OF_A_LABEL:
+            label = label[: len(label) // 2]
+    return bulk.cut(label, MOST_OF_A_LABEL) if isinstance(label, str) else label
 
 
 def _predictions(run_id: str, schema: str, ids: Iterable[str]) -> dict[str, Any]:
@@ -94,6 +138,7 @@ def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     """
     _said(run, "Tidying", lambda: drop_what_travelled(JobDir(config.runs / run.id)))
     if run.status == SUCCESS:
+        _said(run, "The index of the texts", lambda: itemtexts.build(config.runs / run.id, check))
         _said(run, "Write-back", lambda: write_back(config, run, check))
     else:
         runs.forget_predictions(run.id)
