@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from training import backends, runs
 from training.agent.trainers import TRAINERS, Trainer
-from training.errors import BadRequest
+from training.errors import BackendRefused, BadRequest
 from training.nearest import nearest
 from training.project import Project
 
@@ -36,13 +36,14 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Place:
-    """One entry of the `Runs on` menu."""
+    """One entry of the `Runs on` menu; `broken` is why nothing can run there whatever is done, else empty."""
 
     name: str
     type: str
     label: str
     description: str
     default: bool
+    broken: str = ""
 
 
 def start(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str) -> Run:
@@ -50,10 +51,20 @@ def start(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str)
 
     Raises BadRequest (trainer, schemas, params), UnknownBackend, NotTrainable (with counts) or ProjectError.
     """
+    look_at(config, wanted)
+    return put(config, wanted, source, requested_by)
+
+
+def look_at(config: ProjectConfig, wanted: Wanted) -> None:
+    """See that what is asked for can be trained, which may take as long as reading the project; raises as `start`."""
     trainer_named(wanted.trainer)
     if wanted.backend is not None:
         backends.make(wanted.backend, config)
     preview(config, wanted.trainer, wanted.schemas)
+
+
+def put(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str) -> Run:
+    """Put a run into the queue that `look_at` has seen; quick, so that it may be done while others wait."""
     return runs.create(
         config,
         wanted.trainer,
@@ -101,16 +112,21 @@ def turned_off(config: ProjectConfig) -> bool:
 
 def places(config: ProjectConfig) -> list[Place]:
     """Every place where a run of this project can run, the default first."""
-    names = list(backends.names(config))
-    default = config.model_training.backend or "local"
-    entries = config.model_training.backends
-    made = {name: backends.make(name, config) for name in names}
-    return [
-        Place(name, backend.type, backend.label, getattr(entries.get(name), "description", "") or "", name == default)
-        for name, backend in made.items()
-    ]
+    return [place(name, config) for name in backends.names(config)]
+
+
+def place(name: str, config: ProjectConfig) -> Place:
+    """The place of that name; one whose code does not load is named all the same. Raises UnknownBackend."""
+    entry = config.model_training.backends.get(name)
+    default = config.model_training.backend or backends.LOCAL
+    type_ = entry.type if entry else backends.LOCAL
+    try:
+        label, broken = backends.make(name, config).label, ""
+    except BackendRefused as error:
+        label, broken = f"{name} ({type_})", error.message
+    return Place(name, type_, label, (entry and entry.description) or "", name == default, broken)
 
 
 def labels(config: ProjectConfig) -> dict[str, str]:
     """Backend name -> its name for a person."""
-    return {place.name: place.label for place in places(config)}
+    return {each.name: each.label for each in places(config)}

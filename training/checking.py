@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import shlex
+import threading
 from collections.abc import Iterable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Max
 from django.utils import timezone
 
-from training import backends
+from training import asking, backends
 from training.backends.agent import AgentBackend, TokenRecord, gpu_words, register_command
+from training.backends.base import Backend, Concern, Report
 from training.models import BackendToken, Run
 
 if TYPE_CHECKING:
-    from training.backends.base import Report
     from training.config import ProjectConfig
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,62 @@ def check(name: str, config: ProjectConfig, now: datetime | None = None) -> Repo
     return backend.check(record_of(name), str(config.file), now)
 
 
+# A look that hangs is left. The longest that ends by itself is that of this machine (25 s, an import of torch), and a
+# web server gives up on a request after 30.
+LOOK_S = 27.0
+
+
+class Looks:
+    """Looks that go on in this process, each in a thread: who asks meanwhile for one that goes on gets its report.
+
+    So a double click looks once, and a place whose look never ends holds one thread and no more.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._going_on: dict[str, Future[Report]] = {}
+
+    def look(self, backend: Backend, limit_s: float = LOOK_S) -> Report:
+        """The backend's own report; one that says so where there is none within `limit_s`."""
+        key = f"{backend.name} {backend.entry!r}"  # another entry is another place
+        with self._lock:
+            future = self._going_on.get(key)
+            if future is None:
+                future = self._going_on[key] = Future()
+                threading.Thread(target=self._run, args=(key, backend, future), name="look", daemon=True).start()
+        try:
+            return future.result(limit_s)
+        except TimeoutError:
+            return unfinished(backend, limit_s)
+
+    def _run(self, key: str, backend: Backend, future: Future[Report]) -> None:
+        try:
+            report = backend.check()
+        except Exception as error:
+            logger.exception("The look at %s failed", backend.label)
+            concern = Concern(f"The look at {backend.label} failed: {type(error).__name__}: {error}", code="error")
+            report = Report(backend.name, backend.label, backend.type, concerns=[concern])
+        with self._lock:
+            self._going_on.pop(key, None)
+        future.set_result(report)
+
+
+_looks = Looks()
+
+
+def unfinished(backend: Backend, limit_s: float) -> Report:
+    sentence = f"The look at {backend.label} had not ended after {limit_s:.0f} s, and was left"
+    hint = f"On the server: potato training check {shlex.quote(backend.name)} CONFIG waits longer"
+    concern = Concern(sentence, hint, code="look_unfinished")
+    return Report(backend.name, backend.label, backend.type, concerns=[concern])
+
+
+def check_in_time(name: str, config: ProjectConfig) -> Report:
+    """The same for somebody who waits at a page: bounded, and one look for all who ask at once."""
+    backend = backends.make(name, config)
+    return check(name, config) if isinstance(backend, AgentBackend) else _looks.look(backend)
+
+
 def record_of(name: str) -> TokenRecord | None:
     """The record of a backend's token; None where none was issued."""
     return records([name]).get(name)
@@ -54,7 +116,7 @@ def agents(config: ProjectConfig) -> list[AgentPlace]:
     return [
         AgentPlace(
             name,
-            backends.make(name, config).label,
+            asking.place(name, config).label,
             register_command(name, str(config.file)),
             known.get(name),
         )

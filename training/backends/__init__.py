@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from training.backends.base import Backend
-from training.errors import UnknownBackend
+from training.errors import BackendRefused, UnknownBackend
 from training.nearest import nearest
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ BACKENDS = {
 
 
 def make(name: str, config: ProjectConfig) -> Backend:
-    """The backend of that name; raises UnknownBackend. `local` always exists, and the project cannot take its name."""
+    """The backend of that name. `local` always exists, and the project cannot take its name.
+
+    Raises UnknownBackend; BackendRefused where the code of its type does not load.
+    """
     if name == LOCAL:
         return _class(LOCAL)(LOCAL, config.model_training)
     entries = config.model_training.backends
@@ -41,5 +44,10 @@ def names(config: ProjectConfig) -> list[str]:
 
 
 def _class(type_: str) -> type[Backend]:
+    """Raises BackendRefused where its module does not load: that costs the places of this type, and no page."""
     module, _, name = BACKENDS[type_].partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except Exception as error:
+        message = f"The code of the backend type {type_} does not load here: {type(error).__name__}: {error}"
+        raise BackendRefused(message, "Install this site anew", "backend_broken") from error

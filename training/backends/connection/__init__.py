@@ -6,6 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -165,6 +166,19 @@ Progress = Callable[[int, int], None]
 
 # The name of an environment variable: an ssh configuration that stands elsewhere, as a file mounted into a container.
 CONFIG_VARIABLE = "POTATO_SSH_CONFIG"
+
+
+def missing_client(ssh_client: str = "auto") -> str:
+    """What `make` would need and this machine lacks, `ssh` (a program) or `paramiko`; empty where all is here.
+
+    Looks for them, starts and imports neither.
+    """
+    from shutil import which
+
+    lacks_program = which("ssh") is None
+    if ssh_client == "openssh" or (ssh_client == "auto" and not lacks_program):
+        return "ssh" if lacks_program else ""
+    return "" if find_spec("paramiko") else "paramiko"
 
 
 def make(target: Target, ssh_client: str = "auto", config: Path | None = None) -> Connection:
