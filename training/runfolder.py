@@ -1,4 +1,4 @@
-"""What a run's folder on this server holds for people: its events and its artifacts, and nothing beyond it."""
+"""What a run's folder on this server holds for people: its events, logs and artifacts, and nothing beyond it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from training.agent.protocol import Event
 from training.backends.watching import read_some
 
 MOST_FILES = 2000
+# What worker, agent and scheduler write of themselves; the rest of the folder is the site's own business.
+KEPT = ("stderr.log", "agent.log", "slurm.out", "events.jsonl")
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,14 @@ class Artifact:
     """One file below artifacts/; `path` is relative to it, with forward slashes."""
 
     path: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class KeptFile:
+    """One of KEPT that is there."""
+
+    name: str
     size_bytes: int
 
 
@@ -101,6 +111,22 @@ class RunFolder:
         if not real.is_relative_to(base):
             return None
         return open_regular(real)
+
+    def kept_files(self) -> list[KeptFile]:
+        """Those of KEPT that are there, and are files of this run's own folder."""
+        return [KeptFile(name, size) for name in KEPT if (size := self._size_of(name)) is not None]
+
+    def _size_of(self, name: str) -> int | None:
+        opened = self.open_kept(name)
+        if opened is None:
+            return None
+        with opened:
+            return os.fstat(opened.fileno()).st_size
+
+    def open_kept(self, name: str) -> BinaryIO | None:
+        """One of KEPT, open; None where it is not there, or lies elsewhere, or is no file."""
+        path = self.path / name
+        return open_regular(path) if name in KEPT and self._inside(path) else None
 
     def _inside(self, path: Path) -> Path | None:
         real = path.resolve()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("potato_site", "training", "templates")
+SOURCES = ("potato_site", "training", "templates", "docs")
 LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.egg-info")
 
 
@@ -40,13 +40,13 @@ def test_the_list_of_packages_is_complete() -> None:
     setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
     folders = {path.parent for name in ("potato_site", "training") for path in (ROOT / name).rglob("*.py")}
     packages = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    assert set(setuptools["packages"]) == packages | {"potato_site.templates"}
+    assert set(setuptools["packages"]) == packages | {"potato_site.templates", "training.docs"}
 
 
 def test_the_wheel_holds_every_file_that_runs(wheel: Path) -> None:
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = files_of("potato_site") | files_of("training")
-    expected |= {f"potato_site/{name}" for name in files_of("templates")}
+    expected |= {f"potato_site/{name}" for name in files_of("templates")} | {"training/docs/troubleshooting.md"}
     assert inside == expected
 
 

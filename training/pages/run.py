@@ -1,25 +1,26 @@
-"""One run's page, and its live part."""
+"""One run's page, and what an open one asks for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from django_htmx.http import reswap, retarget
 
-from training import config, now
-from training.errors import ConfigError
-from training.models import Run, StepLine
-from training.pages.access import context, context_light, labels, number_of, run_or_404, staff
+from training import now
+from training.models import Run
+from training.pages import log
+from training.pages.access import context, context_light, number_of, run_or_404, staff
+from training.pages.artifacts import artifacts_context
+from training.pages.facts import audit_context, facts_context
+from training.pages.live import GOING, STOPPING, live_context
 from training.pages.predictions import predictions_context
-from training.runfolder import RunFolder
 from training.showing import scores_of, writeback_rows
 
-LINES_ON_A_PAGE = 500
+STOP_POLLING = 286  # htmx's own: swap this, and ask no more
 
 
 @staff("view_run")
@@ -27,61 +28,52 @@ LINES_ON_A_PAGE = 500
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     found = run_or_404(run_id)
     title = _("Run %(run)s") % {"run": found.pk}
-    shown = context(request, title=title, **run_context(request, found))
-    return render(request, "training/run.html", shown)
+    return render(request, "training/run.html", context(request, title=title, **run_context(request, found)))
 
 
 def run_context(request: HttpRequest, found: Run) -> dict[str, Any]:
     """What all sections of the page show."""
-    lines, earlier = last_lines(found)
+    return {**live_context(found), **log.log_context(request, found), **sections_context(request, found)}
+
+
+def sections_context(request: HttpRequest, found: Run) -> dict[str, Any]:
+    """What the sections show that the end of a run changes: all but the living part and the log."""
     return {
-        "run": found,
-        "label": labels().get(found.backend, found.backend),
-        "lines": lines,
-        "earlier": earlier,
-        "last_line": lines[-1].pk if lines else 0,
         "scores": scores_of(found),
         "writeback": writeback_rows(found),
-        "now": now.look(timezone.now()),
-        "at": timezone.now(),
-        **artifacts_context(found),
         **predictions_context(request, found),
+        **artifacts_context(found),
+        **facts_context(found),
+        **audit_context(found),
     }
-
-
-def last_lines(found: Run) -> tuple[list[StepLine], bool]:
-    """The newest lines, oldest first, and whether there are earlier ones."""
-    newest = list(found.step_lines.order_by("-id")[: LINES_ON_A_PAGE + 1])
-    return newest[:LINES_ON_A_PAGE][::-1], len(newest) > LINES_ON_A_PAGE
-
-
-def artifacts_context(found: Run) -> dict[str, Any]:
-    try:
-        files, more = RunFolder(config.current().config.runs, found.pk).artifacts()
-    except ConfigError:
-        return {"artifacts": [], "more_artifacts": False}
-    return {"artifacts": files, "more_artifacts": more}
 
 
 @staff("view_run")
 @require_GET
 def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Where the run is, and the lines since `after`; once it is over, the whole page's content for the last time."""
-    found = run_or_404(run_id)
-    if found.is_over:
-        shown = context_light(request, **run_context(request, found))
-        response = render(request, "training/_run.html", shown)
-        return reswap(retarget(response, "#run"), "outerHTML")
-    after_id = number_of(request, "after")
-    lines = list(found.step_lines.filter(pk__gt=after_id).order_by("id")[:LINES_ON_A_PAGE])
-    shown = context_light(
-        request,
-        run=found,
-        label=labels().get(found.backend, found.backend),
-        lines=lines,
-        last_line=lines[-1].pk if lines else after_id,
-        now=now.look(timezone.now()),
-        at=timezone.now(),
-        fragment=True,
-    )
-    return render(request, "training/_live.html", shown)
+    """Where the run is, and the lines since `after`; where it has come to an end, every section but the log anew.
+
+    `stage` is what the page shows. The rest of the lines comes first, then the end.
+    """
+    found = Run.objects.defer(*now.LARGE).filter(pk=run_id).first() if "\0" not in run_id else None
+    if found is None and not request.htmx:  # type: ignore[attr-defined]
+        raise Http404
+    if found is None:
+        return render(request, "training/_gone.html", status=STOP_POLLING)
+    shown_stage, after_id = request.GET.get("stage", GOING), number_of(request, "after")
+    lines, more = log.after(found, after_id)
+    shown = live_context(found) | {"lines": lines, "last_line": lines[-1]["id"] if lines else after_id}
+    has_ended = shown["stage"] not in (GOING, STOPPING)
+    if has_ended and more:
+        shown["stage"] = shown_stage
+    fragment = context_light(request, **shown, shown_stage=shown_stage, fragment=True)
+    if has_ended and shown["stage"] != shown_stage:
+        return end_of(request, run_or_404(run_id), fragment)
+    return render(request, "training/_live_fragment.html", fragment)
+
+
+def end_of(request: HttpRequest, found: Run, fragment: dict[str, Any]) -> HttpResponse:
+    """All sections, each into its own place: the log stays as its reader has it, and gets the last lines."""
+    sections = {**sections_context(request, found), "kept_files": log.kept_files(found)}
+    response = render(request, "training/_end.html", {**sections, **fragment, "run": found})
+    return reswap(retarget(response, "#live"), "outerHTML")

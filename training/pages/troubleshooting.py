@@ -1,0 +1,18 @@
+"""The troubleshooting page: every error code with what helps, where the errors of runs lead to."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from training import troubleshooting
+from training.pages.access import context, staff
+
+
+@staff("view_run")
+@require_GET
+def page(request: HttpRequest) -> HttpResponse:
+    shown = context(request, title=_("Troubleshooting"), entries=troubleshooting.entries()[1:])
+    return render(request, "training/troubleshooting.html", shown)
