@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from training.agent import trainers
 from training.errors import BadRequest, ImpossibleMove, RunIsOver, UnknownBackend, UnknownRun
-from training.models import AuditEntry, Prediction, Run, RunItem, StepLine
+from training.models import NO_PROGRESS, AuditEntry, Prediction, Run, RunItem, StepLine
 from training.nearest import nearest
 from training.project import Project
 from training.states import CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
@@ -222,10 +222,13 @@ def any_to_care_for() -> bool:
         return cursor.fetchone() is not None
 
 
-def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "") -> Run:
+def ask_stop(
+    run_id: str, reason: str = CANCEL, by: str = "", now: datetime | None = None, because: str = "", way: str = ""
+) -> Run:
     """Ask that a run stop: a queued one is cancelled at once, a running one gets the wish; the first wish stands.
 
-    `because` is the step line, where there are better words than who asked. Raises UnknownRun or RunIsOver.
+    `because` is the step line, where there are better words than who asked. `way` is how it was asked (manual, api,
+    command), for the audit trail. Raises UnknownRun or RunIsOver.
     """
     if reason not in WISHES:
         raise ValueError(f"{reason} is no reason to stop")
@@ -234,14 +237,14 @@ def ask_stop(run_id: str, reason: str = CANCEL, by: str = "", now: datetime | No
     run = get(run_id)
     with transaction.atomic():
         if run.status == QUEUED and move(run, CANCELLED, _cancelled(by), now=now, **wish):
-            _note(run_id, "cancelled", by, now)
+            _note(run_id, "cancelled", by, now, way)
             return run
     with transaction.atomic():
         asked = Run.objects.filter(pk=run_id, status=RUNNING, stop_asked_at__isnull=True).update(**wish)
         if asked:
             _say(run_id, because or _asked(by), now)
         if asked and reason == CANCEL:
-            _note(run_id, "cancelled", by, now)
+            _note(run_id, "cancelled", by, now, way)
     run = get(run_id)
     if run.status in ENDS:
         raise RunIsOver(f"Run {run_id} is over: {run.status}", run.status)
@@ -264,7 +267,8 @@ def step(run_id: str, text: str, level: str = "step", at: datetime | None = None
 def _say(run_id: str, text: str, at: datetime, level: str = "step") -> None:
     StepLine.objects.create(run_id=run_id, at=at, level=level, text=text)
     if level == "step":
-        Run.objects.filter(pk=run_id).update(step=text)
+        # How far the step before it had come is no news any more.
+        Run.objects.filter(pk=run_id).update(step=text, **NO_PROGRESS)
 
 
 def _note(run_id: str, action: str, actor: str, at: datetime, detail: str = "") -> None:

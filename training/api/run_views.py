@@ -149,7 +149,8 @@ class RunCancel(PeopleView):
     )
     def post(self, request: Request, run_id: str) -> Response:
         exists(run_id)
-        return Response(document(runs.ask_stop(run_id, "cancel", by=self.asked_by()[1])))
+        way, by = self.asked_by()
+        return Response(document(runs.ask_stop(run_id, "cancel", by=by, way=way)))
 
 
 class RunEvents(PeopleView):
@@ -241,7 +242,8 @@ class RunPredictions(PeopleView):
     @extend_schema(operation_id="retract_predictions", responses={200: serializers.RetractedSerializer, **ERRORS})
     def delete(self, request: Request, run_id: str) -> Response:
         exists(run_id)
-        return Response({"retracted": writeback.retract(run_id, self.asked_by()[1], timezone.now())})
+        way, by = self.asked_by()
+        return Response({"retracted": writeback.retract(run_id, by, timezone.now(), way)})
 
 
 class RunPredictionsFile(PeopleView):

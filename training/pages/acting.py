@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 from django.views.decorators.http import require_POST
 
 from training import runs, writeback
@@ -20,15 +20,17 @@ from training.pages.access import run_or_404, staff
 @staff("cancel_run")
 @require_POST
 def cancel(request: HttpRequest, run_id: str) -> HttpResponse:
-    return done(request, run_id, lambda: runs.ask_stop(run_id, "cancel", by=request.user.get_username()))
+    by = request.user.get_username()
+    return done(request, run_id, lambda: runs.ask_stop(run_id, "cancel", by=by, way="manual"))
 
 
 @staff("retract_run")
 @require_POST
 def retract(request: HttpRequest, run_id: str) -> HttpResponse:
     def take_back() -> None:
-        n = writeback.retract(run_id, request.user.get_username(), timezone.now())
-        messages.success(request, _("%(n)d prelabels were taken back") % {"n": n})
+        n = writeback.retract(run_id, request.user.get_username(), timezone.now(), "manual")
+        words = ngettext("%(n)d prelabel was taken back", "%(n)d prelabels were taken back", n)
+        messages.success(request, words % {"n": n})
 
     return done(request, run_id, take_back)
 

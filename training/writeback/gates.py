@@ -261,8 +261,8 @@ def _notes(run: Run, config: ProjectConfig) -> list[str]:
     return notes
 
 
-def retract(run_id: str, by: str, now: datetime) -> int:
-    """Take a run's prelabels back; returns how many were live.
+def retract(run_id: str, by: str, now: datetime, way: str = "") -> int:
+    """Take a run's prelabels back; returns how many were live. `way` is as in runs.ask_stop.
 
     A publishing that goes on at the same time ends retracted too. Older prelabels that this run's replaced do not
     come back. The file of prelabels is written anew by the supervisor, to which the run looks unsettled from here.
@@ -273,7 +273,7 @@ def retract(run_id: str, by: str, now: datetime) -> int:
     with transaction.atomic():
         still = Run.objects.filter(pk=run_id, retracted_at__isnull=True)
         if still.update(retracted_at=now, retracted_by=bulk.cut(by, 100)):
-            AuditEntry.objects.create(run_id=run_id, action="retracted", actor=bulk.cut(by, 100), at=now)
+            AuditEntry.objects.create(run_id=run_id, action="retracted", actor=bulk.cut(by, 100), at=now, detail=way)
     n = 0
     turns = bulk.Turns()
     for first, last in _stretches(run_id, Prediction):

@@ -137,7 +137,7 @@ class Following:
         self.teller.hide_bar()
         say("Cancelling the run; Ctrl-C again leaves without waiting", self.chatter)
         try:
-            runs.ask_stop(self.run_id, CANCEL, by=_who())
+            runs.ask_stop(self.run_id, CANCEL, by=_who(), way="command")
         except RunIsOver:
             return
 
