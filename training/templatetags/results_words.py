@@ -1,0 +1,24 @@
+"""What the sections of a run's results write: shares, and whether a text is short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import template
+
+from training.templatetags.training_words import is_number, percent
+
+register = template.Library()
+
+SHORT = 160  # characters of a text that are shown at once
+
+
+@register.filter
+def hundredths(share: Any) -> str:
+    """A share from 0 to 1 as a percentage."""
+    return percent(100 * share if is_number(share) else None)
+
+
+@register.filter
+def is_short(text: str) -> bool:
+    return len(text) <= SHORT
