@@ -1,37 +1,65 @@
-"""What goes on now: the run that runs, how many wait, and whether a supervisor is at work."""
+"""What goes on now: the run that runs, those that wait, and whether a supervisor is at work."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db.models import Count
+
 from training.models import Run, SupervisorLease
 from training.states import QUEUED, RUNNING
 
 # A supervisor renews its lease about every second; after this long it has died or hangs, and runs stand still.
 SUPERVISOR_SILENT_S = 15.0
+MOST_WAITING = 5  # runs that wait and are shown one by one
+# Large at a run's end, and no part of what goes on: a page that asks every second must not load them.
+LARGE = ("result", "metrics", "scores", "mistakes", "writeback")
 
 
 @dataclass(frozen=True)
 class Now:
-    """`run` is the one that runs, else the first that waits; `supervisor` is its lease, however old."""
+    """`run` is the one that runs, else the first that waits; `supervisor` is its lease, however old.
+
+    `waiting` are the first MOST_WAITING of the queue, oldest first; `counts` is status -> number of runs.
+    """
 
     run: Run | None
     n_queued: int
     supervisor: SupervisorLease | None
     supervised: bool
+    waiting: tuple[Run, ...]
+    counts: dict[str, int]
 
     @property
     def state(self) -> str:
         return self.run.status if self.run else "idle"
 
+    @property
+    def running(self) -> Run | None:
+        return self.run if self.run and self.run.status == RUNNING else None
+
+    @property
+    def mark(self) -> str:
+        """Changes with every start, end, request and wish: a table of runs that shows another one is out of date.
+
+        No move of a run leaves all counts as they were, for a run never comes back out of an end.
+        """
+        running = self.running
+        wish = [running.pk, running.stop_for] if running else []
+        return "/".join([*(f"{status}:{n}" for status, n in sorted(self.counts.items())), *wish])
+
 
 def look(at: datetime) -> Now:
-    """Four small queries, whatever the number of runs."""
-    waiting = Run.objects.filter(status=QUEUED).order_by("created_at", "id")
-    run = Run.objects.filter(status=RUNNING).first() or waiting.first()
+    """Four small queries, whatever the number of runs; the large columns of the runs are not loaded."""
+    # The counts come first: a change between them and the rows makes the page ask once more, and is never missed.
+    counts = dict(Run.objects.order_by().values_list("status").annotate(Count("pk")))
+    rows = Run.objects.defer(*LARGE)
+    running = rows.filter(status=RUNNING).first()
+    waiting = tuple(rows.filter(status=QUEUED).order_by("created_at", "id")[:MOST_WAITING])
     lease = SupervisorLease.objects.first()
-    return Now(run, waiting.count(), lease, _works(lease, at))
+    run = running or next(iter(waiting), None)
+    return Now(run, max(counts.get(QUEUED, 0), len(waiting)), lease, _works(lease, at), waiting, counts)
 
 
 def is_supervised(at: datetime) -> bool:

@@ -14,7 +14,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from training import asking, backends, checking, now, writeback
+from training import asking, backends, checking, now, runs, writeback
 from training.agent import trainers
 from training.api import serializers
 from training.api.people import PeopleView
@@ -37,7 +37,8 @@ class Status(PeopleView):
             {
                 "state": seen.state,
                 "run_id": seen.run.pk if seen.run else None,
-                "run": document(seen.run) if seen.run else None,
+                # Read whole: what `look` gives lacks the large columns.
+                "run": document(runs.get(seen.run.pk)) if seen.run else None,
                 "n_queued": seen.n_queued,
                 "supervisor": supervisor(seen),
                 "backend": settings.backend or "local",

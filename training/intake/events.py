@@ -13,7 +13,7 @@ from django.db import transaction
 from training import bulk
 from training.agent.protocol import Event, finite
 from training.errors import RunIsOver, UnknownRun
-from training.models import MetricPoint, Run, StepLine
+from training.models import NO_PROGRESS, MetricPoint, Run, StepLine
 from training.states import ENDS
 
 PHASES = ("building", "running", "evaluating", "fetching")
@@ -95,11 +95,12 @@ class _Taken:
 
 
 def _status(taken: _Taken, fields: Mapping[str, Any]) -> None:
+    """Where a step or a phase begins, how far the one before it had come is no news any more."""
     if fields.get("state") in PHASES:
-        taken.columns["phase"] = fields["state"]
+        taken.columns |= {"phase": fields["state"]} | NO_PROGRESS
     step = _text(fields.get("step"))
     if step:
-        taken.columns["step"] = bulk.cut(step, LONGEST_LINE)
+        taken.columns |= {"step": bulk.cut(step, LONGEST_LINE)} | NO_PROGRESS
         taken.say(step, "step")
     for column, most in (("host", 255), ("python", 100), ("device", 200)):
         if fields.get(column):

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
+from django_htmx.http import push_url, reswap, retarget, trigger_client_event
 
 from training import asking, checking, config, now
 from training.errors import ConfigError, TrainingError
-from training.models import Run
 from training.pages.access import context, context_light, labels, staff
 from training.pages.form import StartForm, form_of
-
-RUNS_ON_A_PAGE = 25
+from training.pages.table import menus, table
+from training.pages.waiting import waiting
 
 
 @staff("view_run")
@@ -30,7 +30,12 @@ def index(request: HttpRequest) -> HttpResponse:
 
 def index_page(request: HttpRequest, form: StartForm | None = None, status: int = 200) -> HttpResponse:
     """The page; a project file with errors is shown instead of the form, and the runs all the same."""
-    shown = context(request, title=_("Training"), **(now_context() | runs_context(request)))
+    at = timezone.now()
+    seen = now.look(at)
+    known = labels()
+    shown = context(request, title=_("Training"), at=at, labels=known, **now_context(seen, at))
+    shown |= runs_context(request, seen)
+    shown["menus"] = menus(shown["table"].asked, known)
     try:
         project_config = config.current().config
     except ConfigError as error:
@@ -42,9 +47,8 @@ def index_page(request: HttpRequest, form: StartForm | None = None, status: int 
     return render(request, "training/index.html", shown, status=status)
 
 
-def form_context(
-    request: HttpRequest, project_config: config.ProjectConfig, form: StartForm | None
-) -> dict[str, Any]:
+def form_context(request: HttpRequest, project_config: config.ProjectConfig, form: StartForm | None) -> dict[str, Any]:
+    """`?again=<run>` fills the form in from that run."""
     try:
         return {"form": form or form_of(request, project_config)}
     except TrainingError as error:
@@ -55,34 +59,48 @@ def problem_lines(error: ConfigError) -> list[str]:
     return [problem.as_line(Path(settings.POTATO_CONFIG).name) for problem in error.problems if settings.POTATO_CONFIG]
 
 
-def now_context() -> dict[str, Any]:
-    seen = now.look(timezone.now())
-    newest = Run.objects.values_list("pk", "status").first()
-    current = seen.run
-    mark = [seen.state, current.pk if current else "", seen.n_queued, *(newest or ("", ""))]
-    return {"now": seen, "current": current, "mark": "/".join(map(str, mark)), "at": timezone.now(), "labels": labels()}
+def now_context(seen: now.Now, at: Any) -> dict[str, Any]:
+    """What goes on; `mark` changes when more of it has changed than a run's captions."""
+    queue = waiting(seen, at)
+    mark = "/".join([seen.mark, str(seen.supervised), *(one.mark for one in queue)])
+    return {"now": seen, "current": seen.running, "queue": queue, "mark": mark}
 
 
-def runs_context(request: HttpRequest) -> dict[str, Any]:
-    page = Paginator(Run.objects.all(), RUNS_ON_A_PAGE).get_page(request.GET.get("page"))
-    return {"page": page, "at": timezone.now(), "labels": labels()}
+def runs_context(request: HttpRequest, seen: now.Now) -> dict[str, Any]:
+    """The table; `seen` is older than its rows, so that what happens in between is found at the next look."""
+    return {"table": table(request.GET), "table_mark": seen.mark}
 
 
 @staff("view_run")
 @require_GET
 def now_fragment(request: HttpRequest) -> HttpResponse:
-    """What goes on now, again; it tells the page when the table of runs has changed since the mark it shows."""
-    shown = context_light(request, **now_context())
-    response = render(request, "training/_now.html", shown)
-    if request.GET.get("mark") != shown["mark"]:
-        response.headers["HX-Trigger"] = "runs-changed"
+    """What goes on now, again: the captions alone, or the whole section where more than they has changed.
+
+    It tells the page when the table of runs is older than what goes on.
+    """
+    at = timezone.now()
+    seen = now.look(at)
+    shown = context_light(request, at=at, **now_context(seen, at))
+    if request.GET.get("mark") == shown["mark"]:
+        response = render(request, "training/_now_live.html", shown)
+    else:
+        shown |= {"labels": labels(), "news": True}
+        response = reswap(retarget(render(request, "training/_now.html", shown), "#now"), "outerHTML")
+    if request.GET.get("table") != seen.mark:
+        trigger_client_event(response, "runs-changed")
     return response
 
 
 @staff("view_run")
 @require_GET
 def runs_fragment(request: HttpRequest) -> HttpResponse:
-    return render(request, "training/_runs.html", context_light(request, **runs_context(request)))
+    """The table anew; where a person asked for it, the page's address becomes that of what it shows."""
+    at = timezone.now()
+    shown = context_light(request, at=at, labels=labels(), fragment=True, **runs_context(request, now.look(at)))
+    response = render(request, "training/_runs_table.html", shown)
+    if "live" in request.GET:
+        return response
+    return push_url(response, reverse("training:index") + shown["table"].asked.query)
 
 
 @staff("view_run")

@@ -1,0 +1,42 @@
+"""Which of two scores is the better one, and in which words a page says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+# The scores of training.scoring of which less is better; of all others more is.
+LOWER_IS_BETTER = frozenset({"mae", "rmse", "hamming_loss", "calibration_error"})
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def goodness(name: str, value: Any) -> float | None:
+    """The more the better, whatever the score; None where the value is no finite number."""
+    if not is_number(value):
+        return None
+    return -float(value) if name in LOWER_IS_BETTER else float(value)
+
+
+def beside_baseline(name: str, value: Any, baseline: Any) -> str:
+    """`better than the baseline`, `worse ...` or `no better ...`; empty where one of the two is not known."""
+    good, plain = goodness(name, value), goodness(name, baseline)
+    if good is None or plain is None:
+        return ""
+    if math.isclose(good, plain, abs_tol=1e-9):
+        return _("no better than the baseline")
+    return _("better than the baseline") if good > plain else _("worse than the baseline")
+
+
+def best_of(name: str, values: Sequence[Any]) -> set[int]:
+    """The places of the best value; empty where fewer than two are known, or all that are known are the same."""
+    known = {place: good for place, value in enumerate(values) if (good := goodness(name, value)) is not None}
+    best = max(known.values(), default=None)
+    if best is None or len(known) < 2 or min(known.values()) == best:
+        return set()
+    return {place for place, good in known.items() if good == best}

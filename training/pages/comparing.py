@@ -1,0 +1,262 @@
+"""Runs side by side: how they were made, on what, and how well each does; what differs is marked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET
+
+from training.agent.trainers import TRAINERS
+from training.better import best_of
+from training.models import Run
+from training.pages.access import context, labels, staff
+from training.showing import word_of
+
+FEWEST, MOST = 2, 6  # runs that are compared at once
+MOST_CLASSES = 200  # rows of one schema's classes
+SHOWN_OF_DIGEST = 12
+LARGE = ("result", "mistakes", "writeback", "metrics", "error", "step")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one run has in a row; `value` is shown by the kind of its row, `beside` (of scores) is the baseline's."""
+
+    value: Any
+    beside: Any = None
+    whole: str = ""  # the whole of a value that is shown in part
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row: a name, and a cell of each run; `kind` is text, score, seconds or moment."""
+
+    name: str
+    cells: list[Cell]
+    differs: bool = False
+    kind: str = "text"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that belong together; `note` is a sentence before them."""
+
+    title: str
+    lines: list[Line]
+    note: str = ""
+
+
+@staff("view_run")
+@require_GET
+def compare(request: HttpRequest) -> HttpResponse:
+    """Two to six runs; what cannot be compared is said in a sentence, and the others are compared all the same."""
+    asked = list(dict.fromkeys(word for said in request.GET.getlist("run") if (word := said.strip())))
+    known = found(asked[:MOST])
+    problems = complaints(asked, known)
+    shown = context(request, title=_("Runs compared"), problems=problems, at=timezone.now())
+    if len(known) >= FEWEST:
+        shown |= {"runs": known, "labels": labels()}
+        shown["parts"] = parts(known, shown["labels"])
+    return render(request, "training/compare.html", shown, status=200 if "runs" in shown else 404)
+
+
+def found(ids: Sequence[str]) -> list[Run]:
+    """The runs of these ids, as they were named; one query."""
+    rows = Run.objects.defer(*LARGE).in_bulk([run_id for run_id in ids if "\0" not in run_id and run_id.isprintable()])
+    return [rows[run_id] for run_id in ids if run_id in rows]
+
+
+def complaints(asked: Sequence[str], known: Sequence[Run]) -> list[str]:
+    have = {run.pk for run in known}
+    said = [_("There is no run “%(run)s”.") % {"run": run_id} for run_id in asked[:MOST] if run_id not in have]
+    if len(asked) > MOST:
+        words = _("%(n)d runs were chosen; the first %(most)d of them are compared.")
+        said.append(words % {"n": len(asked), "most": MOST})
+    if len(known) < FEWEST:
+        said.append(_("Choose at least two runs in the table of runs to compare them."))
+    return said
+
+
+def parts(runs: Sequence[Run], places: Mapping[str, str]) -> list[Part]:
+    """All that is compared; a part without rows is left out."""
+    all_parts = [
+        Part(_("Main score"), main_lines(runs), note_of_data(runs)),
+        Part(_("Settings"), setting_lines(runs, places)),
+        Part(_("Parameters"), parameter_lines(runs)),
+        Part(_("Data"), data_lines(runs)),
+        Part(_("Times"), time_lines(runs)),
+        *(part for schema in schemas_of(runs) for part in score_parts(runs, schema)),
+        Part(_("Machine"), machine_lines(runs)),
+    ]
+    return [part for part in all_parts if part.lines]
+
+
+def texts(name: str, values: Iterable[Any], kind: str = "text") -> Line:
+    cells = [Cell(value) for value in values]
+    return Line(name, cells, differs=len({str(cell.value) for cell in cells}) > 1, kind=kind)
+
+
+def scores(key: str, name: str, values: Sequence[Any], baselines: Sequence[Any] = ()) -> Line:
+    best = best_of(key, values)
+    beside = [*baselines, *[None] * (len(values) - len(baselines))]
+    cells = [
+        Cell(value, baseline, best=place in best)
+        for place, (value, baseline) in enumerate(zip(values, beside, strict=True))
+    ]
+    return Line(name, cells, differs=len({str(value) for value in values}) > 1, kind="score")
+
+
+def said_lines(rows: Iterable[Line]) -> list[Line]:
+    """Without the rows in which no run has anything."""
+    return [row for row in rows if any(cell.value not in ("", None) for cell in row.cells)]
+
+
+def main_lines(runs: Sequence[Run]) -> list[Line]:
+    """A row for each name: an accuracy is not compared to an error."""
+    names = dict.fromkeys(run.main_name for run in runs if run.main_name)
+
+    def of(name: str, column: str) -> list[Any]:
+        return [getattr(run, column) if run.main_name == name else None for run in runs]
+
+    return [scores(name, word_of(name), of(name, "main_score"), of(name, "main_baseline")) for name in names]
+
+
+def note_of_data(runs: Sequence[Run]) -> str:
+    digests = {run.bundle_digest for run in runs}
+    if "" in digests:
+        return ""
+    if len(digests) == 1:
+        return _("All of these runs were given the same data.")
+    return _("These runs were not given the same data, so part of a difference between scores may come from that.")
+
+
+def setting_lines(runs: Sequence[Run], places: Mapping[str, str]) -> list[Line]:
+    who = [run.requested_by or run.source for run in runs]
+    return [
+        texts(_("Trainer"), [run.trainer for run in runs]),
+        texts(_("Schemas"), [", ".join(map(str, run.schemas)) for run in runs]),
+        texts(_("Ran on"), [places.get(run.backend, run.backend) for run in runs]),
+        texts(_("Seed"), [str(run.seed) for run in runs]),
+        texts(_("By"), who),
+    ]
+
+
+def parameter_lines(runs: Sequence[Run]) -> list[Line]:
+    """Every parameter that a run was given or that its trainer has; a default stands where none was given."""
+    defaults = [defaults_of(run.trainer) for run in runs]
+    names = dict.fromkeys(
+        [name for run in runs for name in run.params] + [name for of_run in defaults for name in of_run]
+    )
+
+    def value(run: Run, default: Mapping[str, Any], name: str) -> str:
+        if name in run.params:
+            return words_of(run.params[name])
+        if name in default:
+            return _("%(value)s (default)") % {"value": words_of(default[name])}
+        return ""
+
+    rows = [
+        texts(name, [value(run, of_run, name) for run, of_run in zip(runs, defaults, strict=True)]) for name in names
+    ]
+    return said_lines(rows)
+
+
+def defaults_of(trainer: str) -> dict[str, Any]:
+    known = TRAINERS.get(trainer)
+    properties = known.params.get("properties", {}) if known else {}
+    return {name: about["default"] for name, about in properties.items() if "default" in about}
+
+
+def words_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def data_lines(runs: Sequence[Run]) -> list[Line]:
+    names = dict.fromkeys(name for run in runs for name in run.splits)
+    splits = [texts(name, [run.splits.get(name) for run in runs], "count") for name in names]
+    return said_lines([digest_line(runs), *splits])
+
+
+def digest_line(runs: Sequence[Run]) -> Line:
+    cells = [Cell(run.bundle_digest[:SHOWN_OF_DIGEST], whole=run.bundle_digest) for run in runs]
+    return Line(_("Digest of the data"), cells, differs=len({run.bundle_digest for run in runs}) > 1)
+
+
+def machine_lines(runs: Sequence[Run]) -> list[Line]:
+    names = sorted({name for run in runs for name in run.packages})
+    packages = [texts(name, [words_of(run.packages.get(name, "")) for run in runs]) for name in names]
+    columns: list[tuple[str, Callable[[Run], str]]] = [
+        (_("Host"), lambda run: run.host),
+        (_("Device"), lambda run: run.device),
+        ("Python", lambda run: run.python),
+    ]
+    return said_lines([*(texts(name, map(of, runs)) for name, of in columns), *packages])
+
+
+def time_lines(runs: Sequence[Run]) -> list[Line]:
+    """No two runs are asked for at one time, so these are not marked."""
+    rows = [
+        Line(_("Asked"), [Cell(run.created_at) for run in runs], kind="moment"),
+        Line(_("Waited"), [Cell(between(run.created_at, run.started_at)) for run in runs], kind="seconds"),
+        Line(_("Took"), [Cell(between(run.started_at, run.finished_at)) for run in runs], kind="seconds"),
+    ]
+    return said_lines(rows)
+
+
+def between(start: Any, end: Any) -> float | None:
+    return (end - start).total_seconds() if start and end else None
+
+
+def schemas_of(runs: Sequence[Run]) -> list[str]:
+    return list(dict.fromkeys(schema for run in runs for schema in run.scores))
+
+
+def score_parts(runs: Sequence[Run], schema: str) -> list[Part]:
+    """A schema's scores beside their baselines, and the F1 of each of its classes."""
+    told = [run.scores.get(schema) for run in runs]
+    known: list[Mapping[str, Any]] = [one if isinstance(one, Mapping) else {} for one in told]
+    missing = sum(not one for one in known)
+    note = ngettext(
+        "%(n)d of these runs has no scores of this schema.",
+        "%(n)d of these runs have no scores of this schema.",
+        missing,
+    ) % {"n": missing}
+    title = _("Held-out scores: %(schema)s") % {"schema": schema}
+    by_class = _("F1 of each class: %(schema)s") % {"schema": schema}
+    return [Part(title, metric_lines(known), note if missing else ""), Part(by_class, class_lines(known))]
+
+
+def metric_lines(known: Sequence[Mapping[str, Any]]) -> list[Line]:
+    items = Line(_("Items held out"), [Cell(one.get("n")) for one in known], kind="count")
+    items = Line(items.name, items.cells, len({cell.value for cell in items.cells}) > 1, "count")
+    metrics, baselines = [part_of(one, "metrics") for one in known], [part_of(one, "baseline") for one in known]
+    names = dict.fromkeys(name for of_run in metrics for name in of_run)
+    rows = [
+        scores(name, word_of(name), [m.get(name) for m in metrics], [b.get(name) for b in baselines]) for name in names
+    ]
+    return [items, *rows]
+
+
+def part_of(told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = told.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def class_lines(known: Sequence[Mapping[str, Any]]) -> list[Line]:
+    by_class = [f1_of_classes(one.get("per_class")) for one in known]
+    names = list(dict.fromkeys(name for of_run in by_class for name in of_run))[:MOST_CLASSES]
+    return [scores("f1", name, [of_run.get(name) for of_run in by_class]) for name in names]
+
+
+def f1_of_classes(rows: Any) -> dict[str, Any]:
+    told = rows if isinstance(rows, list) else []
+    return {str(row.get("label")): row.get("f1") for row in told if isinstance(row, Mapping)}
