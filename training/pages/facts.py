@@ -26,8 +26,8 @@ class Parameter:
 def facts_context(found: Run) -> dict[str, Any]:
     return {
         "parameters": parameters_of(found),
-        "packages": sorted(texts_of(found.packages)),
-        "splits": list(found.splits.items()) if isinstance(found.splits, dict) else [],
+        "packages": sorted(found.packages.items()),
+        "splits": list(found.splits.items()),
         "metrics": list(numbers_of(found.metrics))[:MOST_METRICS],
     }
 
@@ -49,10 +49,6 @@ def parameters_of(found: Run) -> list[Parameter]:
 
 def words(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def texts_of(packages: Any) -> list[tuple[str, str]]:
-    return [(name, version) for name, version in packages.items() if isinstance(version, str)] if packages else []
 
 
 def numbers_of(metrics: Any, before: str = "") -> Iterator[tuple[str, Any]]:
