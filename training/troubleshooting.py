@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,11 +65,12 @@ def codes() -> frozenset[str]:
 def parsed(text: str) -> Iterator[Entry]:
     """The entries of a page in the Markdown that our docs keep to: headings, paragraphs, `*` lists, code, tables."""
     seen: set[str] = set()
+    headings = set(re.findall(r"^#+ `([a-z_]+)`$", text, re.MULTILINE))
     for part in re.split(r"^(?=#{1,3} )", text, flags=re.MULTILINE):
         heading, _, rest = part.partition("\n")
         marks, _, title = heading.partition(" ")
         if marks:
-            yield Entry(len(marks), inline(title), anchor_of(title, seen), list(blocks_of(rest)))
+            yield Entry(len(marks), inline(title), anchor_of(title, seen), list(blocks_of(rest, headings)))
 
 
 def anchor_of(title: str, seen: set[str]) -> str:
@@ -82,13 +83,13 @@ def anchor_of(title: str, seen: set[str]) -> str:
     return anchor
 
 
-def blocks_of(text: str) -> Iterator[Block]:
+def blocks_of(text: str, headings: Set[str]) -> Iterator[Block]:
     for piece in re.split(r"\n{2,}", text.strip("\n")):
         lines = piece.split("\n")
         if not piece.strip():
             continue
         if lines[0].startswith("|"):
-            yield table_of(lines)
+            yield table_of(lines, headings)
         elif lines[0].startswith("* "):
             yield Block(points=[inline(line[2:]) for line in lines])
         elif lines[0].startswith("    "):
@@ -97,15 +98,15 @@ def blocks_of(text: str) -> Iterator[Block]:
             yield Block(text=inline(" ".join(lines)))
 
 
-def table_of(lines: Iterable[str]) -> Block:
-    """A table whose second line is the ruler."""
+def table_of(lines: Iterable[str], headings: Set[str]) -> Block:
+    """A table whose second line is the ruler; a code that has a heading too is found there."""
     head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
-    return Block(head=[inline(cell) for cell in head], rows=[row_of(cells) for cells in rows])
+    return Block(head=[inline(cell) for cell in head], rows=[row_of(cells, headings) for cells in rows])
 
 
-def row_of(cells: list[str]) -> Row:
+def row_of(cells: list[str], headings: Set[str]) -> Row:
     code = CODE.fullmatch(cells[0])
-    return Row(code[1] if code else "", [inline(cell) for cell in cells])
+    return Row(code[1] if code and code[1] not in headings else "", [inline(cell) for cell in cells])
 
 
 def inline(text: str) -> SafeString:

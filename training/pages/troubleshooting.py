@@ -14,5 +14,5 @@ from training.pages.access import context, staff
 @staff("view_run")
 @require_GET
 def page(request: HttpRequest) -> HttpResponse:
-    shown = context(request, title=_("Troubleshooting"), entries=troubleshooting.entries()[1:])
+    shown = context(request, title=_("Troubleshooting"), entries=troubleshooting.entries())
     return render(request, "training/troubleshooting.html", shown)
