@@ -8,7 +8,6 @@ from django.utils.translation import gettext_lazy as _
 
 from training.states import ENDS, STATES
 
-
 # The caption "how far" of a run, where nothing is known: the columns belong together.
 NO_PROGRESS = {"progress_phase": "", "progress_current": None, "progress_total": None, "eta_s": None}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -73,7 +73,7 @@ def _status() -> Case:
 
 
 # What the table can be sorted by -> an expression that is NULL where there is nothing to sort by.
-SORTS = {
+SORTS: dict[str, Callable[[], Any]] = {
     "asked": lambda: F("created_at"),
     "status": _status,
     "trainer": lambda: F("trainer"),
