@@ -2,15 +2,18 @@
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
+from django.utils.translation import gettext_lazy as _
 
 
 class TrainingConfig(AppConfig):
     name = "training"
-    verbose_name = "Model training"
+    verbose_name = _("Model training")
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from training import checks  # noqa: F401  (registers itself)
         from training.databasemark import leave_mark
+        from training.fieldwords import name_tables
 
+        name_tables(self.get_models())
         post_migrate.connect(leave_mark, sender=self, dispatch_uid="training.database_mark")
