@@ -1,124 +1,235 @@
-"""The start form as it stands, and the run that it asks for."""
+"""The start form as it stands: fresh, as it was posted, for another trainer, or filled in from a run."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from training import asking, config, startform
+from training import config, menu, previewing, startform
 from training.agent import trainers
-from training.errors import BadRequest, NotTrainable, TrainingError, UnknownBackend
 from training.models import Run
-from training.project import Project
+from training.project import Project, Schema
+
+AT_HEAD = "form"
+FIELDS = ("trainer", "schemas", "backend", "seed")  # those that every form has, in their order on the page
+
+
+@dataclass(frozen=True)
+class SchemaChoice:
+    """One checkbox: a schema, whether it is chosen, and why it cannot be."""
+
+    name: str
+    annotation_type: str
+    chosen: bool
+    why_not: str
 
 
 @dataclass
 class StartForm:
     """The start form as it stands: what was chosen, and what is wrong, by control."""
 
-    trainers: list[dict[str, Any]]
-    schemas: list[Any]
-    places: list[asking.Place]
+    trainers: Sequence[trainers.Trainer]
     trainer: str
-    chosen: list[str]
+    schemas: list[SchemaChoice]
+    places: list[menu.Entry]
     backend: str
     seed: str
     controls: list[startform.Control]
     token: str
+    common: Sequence[str] = ()  # names of the controls that are shown at once
     errors: dict[str, str] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    again: str = ""  # the run that it was filled in from
+    notes: list[str] = field(default_factory=list)  # what of that run could not be taken over, and has no control
+    is_posted: bool = False
+    at: datetime = field(default_factory=timezone.now)
+
+    @property
+    def chosen(self) -> list[str]:
+        return [schema.name for schema in self.schemas if schema.chosen]
+
+    @property
+    def first_choosable(self) -> str:
+        """The schema whose checkbox gets the focus where something is wrong with the choice."""
+        return next((schema.name for schema in self.schemas if schema.chosen or not schema.why_not), "")
+
+    @property
+    def place(self) -> menu.Entry | None:
+        """The chosen entry of the menu; None where the project does not name it."""
+        return next((entry for entry in self.places if entry.name == self.backend), None)
+
+    @property
+    def closed_places(self) -> list[menu.Entry]:
+        return [entry for entry in self.places if entry.why_not]
+
+    @property
+    def first_controls(self) -> list[startform.Control]:
+        return [control for control in self.controls if control.name in self.common]
+
+    @property
+    def more_controls(self) -> list[startform.Control]:
+        return [control for control in self.controls if control.name not in self.common]
+
+    @property
+    def classes(self) -> list[previewing.Classes]:
+        """The counts of a refusal."""
+        return previewing.classes(self.counts)
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.errors) or any(control.error for control in self.controls)
+
+    @property
+    def first_wrong(self) -> str:
+        """The name of the first control with an error, which gets the focus; empty where there is none."""
+        at_fields = [name for name in FIELDS[:3] if name in self.errors]
+        at_controls = [control.name for control in self.controls if control.error]
+        return next(iter([*at_fields, *at_controls, *(["seed"] if "seed" in self.errors else [])]), "")
 
     def blame(self, name: str, message: str, hint: str = "") -> None:
         """Write what is wrong at its control; at the form's head where it has none."""
         at = next((control for control in self.controls if control.name == name), None)
         if at:
             at.error = message
-        else:
-            known = name in ("trainer", "schemas", "backend", "seed")
-            self.errors[name if known else "form"] = message
-            self.hints[name if known else "form"] = hint
+            return
+        where = name if name in FIELDS else AT_HEAD
+        self.errors[where] = f"{self.errors[where]} {message}" if where in self.errors else message
+        self.hints[where] = hint
+
+
+# The form of a page.
+
+
+def form_of(request: HttpRequest, project_config: config.ProjectConfig) -> StartForm:
+    """The form of a page that is just opened; `?again=<run>` fills it in from that run."""
+    run_id = request.GET.get("again", "")
+    return again(project_config, run_id) if run_id else start_form(project_config)
 
 
 def start_form(project_config: config.ProjectConfig, data: Mapping[str, Any] | None = None) -> StartForm:
     """The form for this project; `data` is what was posted (a QueryDict), None for a fresh one."""
     known = trainers.TRAINERS
     schemas = list(Project(project_config).schemas.values())
-    places = asking.places(project_config)
-    default = next((place.name for place in places if place.default), "local")
-    trainer = str(data.get("trainer", "")) if data else ""
-    trainer = trainer if trainer in known else next(iter(known), "")
+    name = str(data.get("trainer", "")) if data else first_fitting(schemas)
+    trainer = known.get(name) or next(iter(known.values()))
+    default = project_config.model_training.backend or "local"
+    chosen = listed(data, "schemas") if data else first_trainable(schemas, trainer)
     return StartForm(
-        trainers=trainers.describe(),
-        schemas=schemas,
-        places=places,
-        trainer=trainer,
-        chosen=data.getlist("schemas") if data else first_trainable(schemas, trainer),  # type: ignore[attr-defined]
-        backend=str(data.get("backend", default)) if data else default,
+        trainers=list(known.values()),
+        trainer=trainer.name,
+        schemas=schema_choices(schemas, trainer, chosen),
+        places=menu.entries(project_config, trainer, timezone.now()),
+        backend=(str(data.get("backend", "")) if data else "") or default,
         seed=str(data.get("seed", "0")) if data else "0",
-        controls=startform.controls(known[trainer].params, data) if trainer else [],
-        token=str(data.get("token", "")) if data else secrets.token_urlsafe(16),
+        controls=startform.controls(trainer.params, data),
+        token=(str(data.get("token", "")) if data else "") or secrets.token_urlsafe(16),
+        common=startform.common(trainer.params),
+        again=str(data.get("again", ""))[:32] if data else "",
     )
 
 
-def form_of(request: HttpRequest, project_config: config.ProjectConfig) -> StartForm:
-    """The form of a page that is just opened."""
-    return start_form(project_config)
+def listed(data: Mapping[str, Any], name: str) -> list[str]:
+    return data.getlist(name) if isinstance(data, QueryDict) else list(data.get(name, ()))
 
 
-def first_trainable(schemas: list[Any], trainer: str) -> list[str]:
-    kinds = trainers.TRAINERS[trainer].kinds if trainer else ()
-    return [schema.name for schema in schemas if schema.kind in kinds][:1]
+def first_fitting(schemas: Sequence[Schema]) -> str:
+    """The first trainer that can do anything here."""
+    kinds = {schema.kind for schema in schemas if schema.kind}
+    fitting = (name for name, trainer in trainers.TRAINERS.items() if kinds.intersection(trainer.kinds))
+    return next(fitting, "")
 
 
-def run_of_form(request: HttpRequest, form: StartForm) -> Run | None:
-    """The run that the form asks for; None where something is wrong with it, which then stands in the form."""
-    wanted = wanted_of(request.POST, form)
-    if wanted is None:
-        return None
-    try:
-        return asking.start(config.current().config, wanted, "manual", request.user.get_username())
-    except BadRequest as error:
-        form.blame(error.field, error.message, error.hint)
-    except UnknownBackend as error:
-        form.blame("backend", error.message, error.hint)
-    except NotTrainable as error:
-        form.blame("schemas", error.message, error.hint)
-        form.counts = error.counts
-    except TrainingError as error:
-        form.blame("form", error.message, error.hint)
-    return None
+def first_trainable(schemas: Sequence[Schema], trainer: trainers.Trainer) -> list[str]:
+    return [schema.name for schema in schemas if schema.kind in trainer.kinds][:1]
 
 
-def wanted_of(data: Mapping[str, str], form: StartForm) -> asking.Wanted | None:
-    trainer = trainers.TRAINERS.get(data.get("trainer", ""))
+def schema_choices(schemas: Sequence[Schema], trainer: trainers.Trainer, chosen: Sequence[str]) -> list[SchemaChoice]:
+    return [
+        SchemaChoice(schema.name, schema.annotation_type, schema.name in chosen, why_not(schema, trainer))
+        for schema in schemas
+    ]
+
+
+def why_not(schema: Schema, trainer: trainers.Trainer) -> str:
+    """Why the trainer cannot be trained on a schema; empty where it can."""
+    if schema.why_not or schema.kind is None or schema.kind in trainer.kinds:
+        return schema.why_not
+    words = {"kind": previewing.KINDS.get(schema.kind, schema.kind), "trainer": trainer.name}
+    return _("its answers are %(kind)s, which %(trainer)s does not fit") % words
+
+
+def form_of_trainer(project_config: config.ProjectConfig, data: Mapping[str, Any]) -> StartForm:
+    """The form as it stands in `data` for another trainer: its defaults, and the chosen schemas that it fits."""
+    form = start_form(project_config, data)
+    trainer = trainers.TRAINERS[form.trainer]
+    schemas = list(Project(project_config).schemas.values())
+    fitting = [choice.name for choice in form.schemas if choice.chosen and not choice.why_not]
+    form.schemas = schema_choices(schemas, trainer, fitting or first_trainable(schemas, trainer))
+    form.controls = startform.controls(trainer.params)
+    return form
+
+
+# The form of a run.
+
+
+def run_named(run_id: str) -> Run | None:
+    asked = Run.objects.filter(pk=run_id).only("trainer", "schemas", "backend", "params", "seed")
+    return asked.first() if "\0" not in run_id else None
+
+
+def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
+    """The form filled in from a run; what of it is no more is said at its field."""
+    run = run_named(run_id)
+    if run is None:
+        form = start_form(project_config)
+        form.notes.append(_("There is no run %(run)s any more; the form is as it was.") % {"run": run_id[:50]})
+        return form
+    trainer = trainers.TRAINERS.get(run.trainer)
+    params = run.params if isinstance(run.params, dict) else {}
+    typed = startform.typed_of(trainer.params, params) if trainer else {}
+    data = {"trainer": run.trainer, "schemas": run.schemas, "backend": run.backend, "seed": str(run.seed), **typed}
+    form = start_form(project_config, data if trainer else {**data, "trainer": first_of(project_config)})
     if trainer is None:
-        form.blame("trainer", _("Choose a trainer"))
-        return None
-    params, wrong = startform.read(trainer.params, data)
-    for name, message in {**wrong, **faults_of(trainer, params)}.items():
+        fresh = trainers.TRAINERS[form.trainer].params
+        form.controls = startform.controls(fresh)
+        form.blame("trainer", _("There is no trainer “%(name)s” any more.") % {"name": run.trainer})
+    form.again = run.pk
+    say_what_is_gone(form, run, trainer)
+    return form
+
+
+def first_of(project_config: config.ProjectConfig) -> str:
+    return first_fitting(list(Project(project_config).schemas.values()))
+
+
+def say_what_is_gone(form: StartForm, run: Run, trainer: trainers.Trainer | None) -> None:
+    gone = [str(name) for name in run.schemas if name not in [schema.name for schema in form.schemas]]
+    if gone:
+        form.blame("schemas", _("The project has no longer: %(names)s.") % {"names": ", ".join(gone)})
+    blame_place(form)
+    if trainer is None:
+        return
+    properties = trainer.params.get("properties", {})
+    lost = sorted(name for name in run.params if name not in properties)
+    if lost:
+        words = {"names": ", ".join(lost), "trainer": trainer.name}
+        form.notes.append(_("Trainer %(trainer)s no longer has these parameters of that run: %(names)s.") % words)
+    _params, wrong = startform.read(trainer.params, startform.typed_of(trainer.params, run.params))
+    for name, message in wrong.items():
         form.blame(name, message)
-    seed = form.seed.strip() or "0"
-    if not (seed.isascii() and seed.isdigit() and int(seed[:12]) < 2**31):
-        form.blame("seed", _("The seed must be a whole number from 0 to 2147483647"))
-    if not form.chosen:
-        form.blame("schemas", _("Choose at least one schema"))
-    if form.errors or any(control.error for control in form.controls):
-        return None
-    return asking.Wanted(trainer.name, form.chosen, form.backend or None, params, int(seed))
 
 
-def faults_of(trainer: trainers.Trainer, params: Mapping[str, Any]) -> dict[str, str]:
-    """What the trainer's JSON schema has against each parameter, by control."""
-    faults = {}
-    for name, value in params.items():
-        try:
-            trainers.check_params(trainer, {name: value})
-        except ValueError as error:
-            faults[startform.PREFIX + name] = str(error)
-    return faults
+def blame_place(form: StartForm) -> None:
+    """What stands against the chosen place, as far as the menu knows: it is greyed there, or not named at all."""
+    if form.place is None:
+        form.blame("backend", _("The project file names no backend “%(name)s”.") % {"name": form.backend[:100]})
+    elif form.place.why_not:
+        form.blame("backend", form.place.why_not, form.place.remedy)

@@ -2,78 +2,99 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
-from training import asking, checking, config, startform
+from training import asking, checking, config, previewing, startform
 from training.agent import trainers
 from training.errors import NotTrainable, TrainingError
+from training.pages import once
 from training.pages.access import staff
-from training.pages.form import run_of_form, start_form
+from training.pages.asked import run_of_form
+from training.pages.form import form_of_trainer, start_form
 from training.pages.index import index_page
 
-STARTED = "training_started"  # in the session: the start form's token -> the run that it started
+LEAST = "min_instances"  # a trainer's parameter: with fewer training items it gives up
 
 
 @staff("start_run")
 @require_GET
 def parameters_fragment(request: HttpRequest) -> HttpResponse:
-    """The controls of another trainer."""
-    trainer = trainers.TRAINERS.get(request.GET.get("trainer", ""))
-    if trainer is None:
+    """The controls of another trainer with its defaults, and what else of the form depends on the trainer."""
+    if request.GET.get("trainer", "") not in trainers.TRAINERS:
         raise Http404
-    described = next(entry for entry in trainers.describe() if entry["name"] == trainer.name)
-    shown = {"controls": startform.controls(trainer.params), "trainer": described}
-    return render(request, "training/_parameters.html", shown)
+    try:
+        form = form_of_trainer(config.current().config, request.GET)
+    except TrainingError as error:
+        return render(request, "training/_parameters_changed.html", {"error": error})
+    return render(request, "training/_parameters_changed.html", {"form": form})
 
 
 @staff("view_run")
 @require_GET
 def preview_fragment(request: HttpRequest) -> HttpResponse:
     """What a run would train on, for the form as it stands."""
+    return render(request, "training/_preview.html", preview(request))
+
+
+def preview(request: HttpRequest) -> dict[str, Any]:
     trainer, schemas = request.GET.get("trainer", ""), request.GET.getlist("schemas")
     try:
-        selection = asking.preview(config.current().config, trainer, schemas)
+        project_config = config.current().config
+        selection = asking.preview(project_config, trainer, schemas)
     except TrainingError as error:
         counts = error.counts if isinstance(error, NotTrainable) else {}
-        return render(request, "training/_preview.html", {"error": error, "counts": counts})
-    return render(request, "training/_preview.html", {"selection": selection, "counts": selection.counts})
+        return {"error": error, "classes": previewing.classes(counts)}
+    known = trainers.TRAINERS[trainer]
+    return {"outlook": previewing.outlook(selection, known, project_config, least(known, request)), "trainer": known}
+
+
+def least(trainer: trainers.Trainer, request: HttpRequest) -> int:
+    """The number of training items below which the trainer gives up, as typed; else its default."""
+    declared = trainer.params.get("properties", {}).get(LEAST, {})
+    typed = request.GET.get(startform.PREFIX + LEAST, "")
+    return int(typed[:12]) if typed.isascii() and typed.isdigit() else int(declared.get("default") or 0)
 
 
 @staff("view_run")
 @require_POST
 def check_fragment(request: HttpRequest) -> HttpResponse:
     """The report of the backend that the form has chosen."""
+    shown: dict[str, Any] = {"name": request.POST.get("backend", "")}
     try:
-        report = checking.check(request.POST.get("backend", ""), config.current().config)
+        project_config = config.current().config
+        shown["name"] = shown["name"] or project_config.model_training.backend or "local"
+        shown["report"] = checking.check_in_time(shown["name"], project_config)
     except TrainingError as error:
-        return render(request, "training/_report.html", {"error": error})
-    return render(request, "training/_report.html", {"report": report})
+        shown["error"] = error
+    return render(request, "training/_report.html", {**shown, "at": timezone.now()})
 
 
 @staff("start_run")
 @require_POST
 def start(request: HttpRequest) -> HttpResponse:
     """Start a run from the posted form; the same form posted twice comes to the same run."""
-    token = request.POST.get("token", "")
-    started = request.session.get(STARTED, {})
-    if token in started:
-        return to_run(request, started[token])
+    run_id = once.started_by(request.session, request.POST.get("token", ""))
+    if run_id:
+        return to_run(request, run_id)
     try:
-        form = start_form(config.current().config, request.POST)
+        project_config = config.current().config
+        form = start_form(project_config, request.POST)
+        form.is_posted = True
     except TrainingError as error:
         messages.error(request, error.message)
         return redirect("training:index")
-    run = run_of_form(request, form)
+    run = run_of_form(request, project_config, form)
     if run is None:
         return index_page(request, form, status=422)
-    if token:
-        request.session[STARTED] = dict([*started.items(), (token, run.pk)][-20:])
-    return to_run(request, run.pk)
+    return to_run(request, run)
 
 
 def to_run(request: HttpRequest, run_id: str) -> HttpResponse:
