@@ -32,6 +32,7 @@ def test_a_run_is_started_followed_to_its_end_and_read(browse: Any, supervisor: 
     page.click("#start-button")
     page.wait_for_url("**/admin/training/runs/*")
     page.wait_for_selector("#live .status.success", timeout=60_000)
+    page.wait_for_selector("#live-now[data-stage=settled]")
     assert page.inner_text("#scores-1") == "Held-out scores: sentiment"
     assert page.locator("table.confusion tbody tr").count() == 3
     assert "skops" in page.inner_text("section[aria-labelledby=artifacts-title]")
@@ -138,8 +139,7 @@ def test_a_double_click_starts_one_run(browse: Any, supervised: SupervisorLease)
 def test_without_a_schema_the_preview_says_what_is_missing(browse: Any, supervised: SupervisorLease) -> None:
     page = ready(browse())
     page.uncheck("[name=schemas]")
-    page.wait_for_selector("#preview .warning")
-    assert "No schema" in page.inner_text("#preview")
+    page.wait_for_selector("#preview .warning:has-text('No schema')")
 
 
 def test_an_expired_session_leads_an_open_page_to_the_login(
