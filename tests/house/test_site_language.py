@@ -192,3 +192,15 @@ def make_lines(db: None) -> Callable[[], str]:
         return run.pk
 
     return make
+
+
+def test_what_is_not_there_and_what_is_not_allowed_say_so_in_the_site_s_own_look(
+    client: Client, django_user_model: Any
+) -> None:
+    gone = client.get("/admin/training/runs/20260301T120000-000000")
+    assert gone.status_code == 404
+    assert "There is nothing here" in gone.text and "/admin/training" in gone.text
+    client.force_login(django_user_model.objects.create_user("guest", is_staff=True))
+    refused = client.get("/admin/training")
+    assert refused.status_code == 403
+    assert "Your account lacks the permission." in refused.text
