@@ -14,7 +14,8 @@ class Trainer:
     """What is known of a trainer without importing it.
 
     `module` has a function `train(work)`, see training.agent.worker.Work. `packages` maps what must be importable to
-    what pip calls it. `params` is a JSON schema (2020-12) of an object; its defaults are the trainer's own.
+    what pip calls it. `params` is a JSON schema (2020-12) of an object; its defaults are the trainer's own. Two keys of
+    it are for the form alone: `common`, the names of what it shows at once, and a property's `unit`.
     """
 
     name: str
@@ -173,6 +174,7 @@ TRAINERS = {
         params={
             "type": "object",
             "additionalProperties": False,
+            "common": ["C", "analyzer", "class_weight", "calibrate", "min_instances"],
             "properties": {
                 "C": {
                     "type": "number",
@@ -192,6 +194,7 @@ TRAINERS = {
                 "ngram_max": {
                     "type": "integer",
                     "title": "Longest word n-gram",
+                    "unit": "words",
                     "description": "Words in a row that count as one feature",
                     "minimum": 1,
                     "maximum": 5,
@@ -200,6 +203,7 @@ TRAINERS = {
                 "char_ngram_max": {
                     "type": "integer",
                     "title": "Longest character n-gram",
+                    "unit": "characters",
                     "minimum": 2,
                     "maximum": 8,
                     "default": 5,
@@ -261,6 +265,7 @@ TRAINERS = {
         params={
             "type": "object",
             "additionalProperties": False,
+            "common": ["model", "method", "epochs", "batch_size", "learning_rate"],
             "properties": {
                 "model": {
                     "type": "string",
@@ -297,6 +302,7 @@ TRAINERS = {
                 "batch_size": {
                     "type": "integer",
                     "title": "Batch size",
+                    "unit": "texts",
                     "description": "Texts in one step; 0 chooses 8, 16 or 32 by the number of texts",
                     "minimum": 0,
                     "maximum": 1024,
@@ -320,6 +326,7 @@ TRAINERS = {
                 "max_length": {
                     "type": "integer",
                     "title": "Longest text",
+                    "unit": "word pieces",
                     "description": "Word pieces; longer texts are cut. Less is taken where 99 of 100 texts are shorter",
                     "minimum": 8,
                     "maximum": 8192,
