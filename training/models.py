@@ -218,6 +218,10 @@ class Prediction(models.Model):
         ordering = ["id"]
         verbose_name = _("prediction")
         verbose_name_plural = _("predictions")
+        indexes = [
+            # What a page of a million predictions is found by, see training.picking.
+            models.Index(fields=["run", "split", "outcome", "confidence", "id"], name="predictions_by_confidence"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["run", "schema", "instance_id"], name="a_prediction_is_stored_once"),
             models.UniqueConstraint(
