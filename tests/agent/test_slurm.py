@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from jobfolders import CODE, TOY, events_of, make_job, wait_for
+from jobfolders import CODE, PATIENCE_S, TOY, events_of, make_job, wait_for
 
 from training.agent.errors import Unfit
 from training.agent.jobdir import EventLog
@@ -139,6 +139,81 @@ def test_a_controller_that_was_slow_may_have_taken_the_job(commands, jobdir, qui
     assert submit(jobdir).job == JobId("4243")
 
 
+def test_an_id_with_exit_1_is_kept_where_the_queue_cannot_be_asked(commands, jobdir, quick):
+    commands("sbatch", "echo 4242; exit 1")  # squeue exits 1: an order to forget the job would leave it to itself
+    assert submit(jobdir).job == JobId("4242")
+
+
+def test_of_ten_megabytes_of_warnings_a_few_are_told(commands, jobdir):
+    commands(
+        "sbatch", "echo 4242; head -c 10000000 /dev/zero | tr '\\0' 'x' | fold -w 99 >&2; printf '\\n\\377\\n' >&2"
+    )
+    assert submit(jobdir).job == JobId("4242")
+    assert len(told(jobdir)) == 21 and told(jobdir)[-1] == "sbatch: \ufffd"
+
+
+def test_a_command_whose_child_left_with_the_pipe_is_not_waited_for(commands, monkeypatch):
+    monkeypatch.setattr(queue, "PIPE_S", 0.2)
+    commands("sbatch", "setsid sleep 20 & echo 4242")
+    answer = queue.ask(["sbatch"], 0.5)
+    assert answer.code is None and queue.submitted(answer.out) == JobId("4242")
+
+
+def test_a_run_that_is_stopped_does_not_wait_for_sbatch(commands, jobdir, quick, tmp_path):
+    commands("sbatch", "touch '%s'; exec sleep 60" % (tmp_path / "called"))
+    commands("squeue", "true")
+    commands("scancel", "true")
+    worker = submitted.submit(jobdir, Settings(), CODE, options.submitting_environment(os.environ))
+    wait_for((tmp_path / "called").exists, "sbatch")
+    began = time.monotonic()
+    assert worker.alive  # and the agent's loop was not held
+    worker.stop()
+    wait_for(lambda: not worker.alive, "the end")
+    assert worker.end() == 4 and time.monotonic() - began < 50
+    # A controller that heard sbatch all the same: by name, and where it is slower still job.sh runs nothing.
+    assert "--name=" + NAME in commands.argv("scancel")
+    assert (jobdir.path / script.CALLED_OFF).exists()
+
+
+def test_a_job_is_not_submitted_twice_where_the_queue_cannot_be_asked(commands, jobdir, quick, tmp_path):
+    submitted.write_record(jobdir, NAME, None)
+    up = tmp_path / "up"
+    commands("squeue", "[ -e '%s' ] || exit 1; echo '4244|PENDING|N/A||Priority|%s'" % (up, NAME))
+    worker = submitted.submit(jobdir, Settings(), CODE, options.submitting_environment(os.environ))
+    wait_for(lambda: worker.alive and len(_made(commands, "squeue")) > 20, "some looks")
+    up.touch()
+    wait_for(lambda: worker.alive and worker.job, "the job")
+    assert worker.job == JobId("4244") and not _made(commands, "sbatch")
+
+
+def test_a_submission_that_was_refused_can_be_tried_again(commands, jobdir, quick, tmp_path):
+    commands("squeue", "true")
+    commands("sbatch", "echo 'sbatch: error: Socket timed out' >&2; exit 1")
+    with pytest.raises(Unfit, match="Socket timed out"):
+        submit(jobdir)
+    assert (jobdir.path / script.CALLED_OFF).exists()  # should the controller have heard it
+    commands("sbatch", "echo 4242")
+    assert submit(jobdir).job == JobId("4242")
+    assert not (jobdir.path / script.CALLED_OFF).exists()
+
+
+@pytest.mark.parametrize(
+    "directory, output",
+    [
+        ("/a/run", "/a/run/slurm.out"),
+        ("/a%j/run", "/a%%j/run/slurm.out"),
+        ("/a\\b%j/run", "/a\\\\b%j/run/slurm.out"),
+    ],
+)
+def test_the_output_is_a_path_and_no_pattern(directory, output):
+    assert "--output=" + output in options.command_line(Settings(), NAME, directory, directory + "/job.sh")
+
+
+def test_an_account_without_a_name_goes_by_its_number(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_000)
+    assert queue.user() == "4000000000"
+
+
 def test_an_agent_that_was_killed_in_sbatch_finds_its_job_by_name(commands, jobdir, quick):
     submitted.write_record(jobdir, NAME, None)
     commands("squeue", "echo '4244|PENDING|N/A||Priority|%s'" % NAME)
@@ -175,6 +250,17 @@ def test_the_environment_of_sbatch_has_no_option_no_secret_and_no_gpu(monkeypatc
         ["--test-only"],
         ["--mail-type=END", ":", "--mem=1"],
         ["job.sh"],
+        ["--ar=1-3"],
+        ["--er", "x"],
+        ["--wr=true"],
+        ["-Oa1-2"],
+        ["-sn4"],
+        ["-HW"],
+        ["--exclusive", "job.sh"],
+        ["--mem", "4G", "job.sh"],
+        ["--mem=4G", "job.sh"],
+        ["-pgpu", "job.sh"],
+        ["-H", "job.sh"],
     ],
 )
 def test_options_that_multiply_a_job_or_hide_it_are_refused(words):
@@ -191,6 +277,11 @@ def test_options_that_multiply_a_job_or_hide_it_are_refused(words):
         ["-n", "1"],
         ["--wait-all-nodes=1"],
         ["-p", "gpu"],
+        ["-Hp", "gpu"],
+        ["--comment", "a b"],
+        ["--exclusive", "--mem", "4G"],
+        ["--exclude", "node01"],
+        ["-Q"],
     ],
 )
 def test_other_options_are_taken(words):
@@ -206,6 +297,11 @@ def test_other_options_are_taken(words):
         ({"prelude": "module load x"}, "prelude should be a list of texts"),
         ({"poll_interval_s": 0}, "poll_interval_s is 0"),
         ({"sbatch_args": ["--array=1"]}, "sbatch_args has --array=1"),
+        ({"sbatch_args": ["--comment=\0"]}, "should be one line of text"),
+        ({"prelude": ["echo \ud800"]}, "half a character"),
+        ({"partition": "gpu\nx"}, "should be one line of text"),
+        ({"env": {"A; rm -r ~": "x"}}, "no name of an environment variable"),
+        ({"poll_interval_s": float("inf")}, "poll_interval_s is inf"),
     ],
 )
 def test_settings_that_cannot_be_are_named(document, words):
@@ -267,6 +363,34 @@ def test_what_is_not_known_changes_nothing(commands, jobdir, quick, tmp_path):
     assert len(count.read_text().split()) >= 4
 
 
+def test_a_squeue_that_always_complains_does_not_hold_a_run_for_ever(commands, jobdir, quick):
+    commands("squeue", "echo 'squeue: error: plugin x is missing' >&2")
+    commands("scontrol", SHOWN % ("COMPLETED", "None", "0:0"))
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit, match="SLURM calls it COMPLETED"):
+        worker.end()
+
+
+def test_a_job_names_its_node_however_short_it_was(commands, jobdir, quick):
+    worker = begun(jobdir, poll_interval_s=60)  # squeue exits 1: nothing is known of it
+    jobdir.node_file.write_text("node07\n")
+    EventLog(jobdir.worker_events).write(Event("status", {"step": "the worker's first"}))
+    jobdir.write_exit_code(1)
+    wait_for(lambda: not worker.alive, "the end")
+    assert told(jobdir) == ["SLURM job 7: RUNNING on node07", "the worker's first"]
+
+
+def test_a_look_that_is_older_than_the_jobs_own_word_is_not_told(commands, jobdir, quick):
+    jobdir.node_file.write_text("node07\n")
+    commands("squeue", "echo '7|PENDING|N/A||Priority|%s'" % NAME)
+    worker = begun(jobdir)
+    wait_for(lambda: worker.alive and len(_made(commands, "squeue")) > 10, "some looks")
+    commands("squeue", "echo '7|SUSPENDED|N/A|node07|None|%s'" % NAME)
+    wait_for(lambda: worker.alive and len(told(jobdir)) > 1, "a state")
+    assert told(jobdir) == ["SLURM job 7: RUNNING on node07", "SLURM job 7: SUSPENDED on node07"]
+
+
 # How it ends.
 
 
@@ -282,6 +406,121 @@ def test_a_job_that_is_gone_may_have_left_its_code_a_little_later(commands, jobd
     assert worker.end() == 0
 
 
+STATES_WITH_A_CAUSE = ("TIMEOUT", "CANCELLED", "PREEMPTED", "OUT_OF_MEMORY")
+
+
+@pytest.mark.parametrize("state", STATES_WITH_A_CAUSE)
+def test_a_worker_that_finished_as_slurm_ended_its_job_has_finished(commands, jobdir, quick, state):
+    """Its exit code is late here, as on a network file system; SLURM's word is here already."""
+    commands("squeue", "true")
+    commands("scontrol", SHOWN % (state, "None", "0:15"))
+    (jobdir.path / script.ATTEMPT).mkdir()
+    worker = begun(jobdir)
+    wait_for(lambda: worker.alive and _made(commands, "scontrol"), "SLURM's word")
+    until = time.monotonic() + 0.4
+    while time.monotonic() < until:
+        assert worker.alive
+        time.sleep(0.02)
+    finish(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    assert worker.end() == 0
+
+
+def test_nobody_waits_for_an_exit_code_that_cannot_come(commands, jobdir, quick, monkeypatch):
+    """The script's last word is there and no exit code: what is seen of the folder is not old."""
+    monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
+    commands("squeue", "true")
+    commands("scontrol", SHOWN % ("CANCELLED", "None", "0:15"))
+    (jobdir.path / script.ATTEMPT).mkdir()
+    (jobdir.path / script.LEFT).touch()
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit, match="cancelled by somebody else"):
+        worker.end()
+
+
+def test_a_job_that_never_had_a_node_is_not_waited_for(commands, jobdir, quick, monkeypatch):
+    monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
+    commands("squeue", "true")
+    commands("scontrol", SHOWN % ("CANCELLED", "None", "0:0") + "; echo NodeList='(null)'")
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit, match="cancelled by somebody else"):
+        worker.end()
+
+
+def finish(jobdir, rows=b"{}\n"):
+    """What a worker leaves that finished, in the order of its writing."""
+    jobdir.predictions.write_bytes(rows)
+    log = EventLog(jobdir.worker_events)
+    log.write(Event("result", {"n_predictions": rows.count(b"\n")}))
+    log.close()
+    jobdir.write_exit_code(0)
+
+
+@pytest.mark.parametrize("what", ["predictions.jsonl", "events.jsonl"])
+@pytest.mark.parametrize("how", ["missing", "half", "with a gap"])
+def test_what_a_finished_worker_left_is_waited_for_where_its_exit_code_came_first(
+    commands, jobdir, quick, monkeypatch, what, how
+):
+    """A network file system may show the last file before the end of the earlier ones."""
+    monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(submitted, "LEAVING_S", 0.1)
+    commands("squeue", "true")
+    finish(jobdir, b'{"a": 1}\n{"b": 2}\n')
+    path = jobdir.path / what
+    whole = path.read_bytes()
+    late = {"missing": None, "half": whole[:-3], "with a gap": b"\0" * 5 + whole[5:-1]}[how]
+    path.unlink() if late is None else path.write_bytes(late)
+    worker = begun(jobdir)
+    until = time.monotonic() + 0.4
+    while time.monotonic() < until:
+        assert worker.alive
+        time.sleep(0.02)
+    aside = jobdir.path / "aside"
+    aside.write_bytes(whole)
+    os.replace(str(aside), str(path))  # another inode, as a server that was restored has it
+    wait_for(lambda: not worker.alive, "the end")
+    assert worker.end() == 0
+    assert [event.event for event in events_of(jobdir)] == ["result"]
+
+
+def test_half_an_exit_code_is_none(jobdir):
+    for seen in (b"", b"1"):
+        jobdir.exit_code_file.write_bytes(seen)
+        assert jobdir.read_exit_code() is None
+    jobdir.exit_code_file.write_bytes(b"137\n")
+    assert jobdir.read_exit_code() == 137
+
+
+def test_a_sigterm_that_slurm_does_not_mention_was_somebodys(commands, jobdir, quick):
+    commands("squeue", "true")
+    commands("scontrol", SHOWN % ("FAILED", "NonZeroExitCode", "4:0"))
+    jobdir.write_exit_code(4)
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit, match="it was cancelled by somebody else"):
+        worker.end()
+
+
+def test_a_full_disk_here_does_not_leave_the_job_in_the_queue(commands, jobdir, quick, monkeypatch):
+    commands("squeue", "echo '7|RUNNING|N/A|node07|None|%s'" % NAME)
+    commands("scancel", "true")
+    worker = begun(jobdir)
+    EventLog(jobdir.worker_events).write(Event("status", {"step": "one"}))
+
+    def full(self, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Copying, "_write", full)
+    with pytest.raises(OSError, match="No space left"):
+        wait_for(lambda: not worker.alive)
+    worker.stop(force=True)
+    wait_for(lambda: worker.alive and _made(commands, "scancel"), "the order")
+    commands("squeue", "true")
+    wait_for(lambda: not worker.alive, "the end")
+
+
 SHOWN = "echo 'JobId=7 JobName=%s JobState=%%s Reason=%%s Dependency=(null) ExitCode=%%s'" % NAME
 
 
@@ -295,6 +534,12 @@ SHOWN = "echo 'JobId=7 JobName=%s JobState=%%s Reason=%%s Dependency=(null) Exit
         (("CANCELLED", "None", "0:15"), "", "it was cancelled by somebody else"),
         (None, "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n",
          "it reached its time limit"),
+        (None, "[2026-01-01T00:00:00.000] error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00 DUE TO TIME LIMIT ***\n",
+         "it reached its time limit"),
+        (None, "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE to SIGNAL Terminated ***\n",
+         "it was cancelled by somebody else"),
+        (("DEADLINE", "None", "0:15"), "", "it reached its deadline"),
+        (("BOOT_FAIL", "None", "0:1"), "", "its node failed"),
         (None, "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=7.batch. Some of your processes\n",
          "it ran out of memory"),
         (("CANCELLED", "None", "0:15"),
@@ -311,7 +556,8 @@ def test_the_reason_is_scontrols_or_that_of_the_output(commands, jobdir, quick, 
         commands("scontrol", SHOWN % shown)
     jobdir.output.write_text(printed)
     (jobdir.path / script.ATTEMPT).mkdir()
-    (jobdir.path / script.AT_HOME).touch()
+    for name in (script.AT_HOME, script.PREPARED):
+        (jobdir.path / name).touch()
     worker = begun(jobdir)
     wait_for(lambda: not worker.alive, "the end")
     with pytest.raises(Unfit) as caught:
@@ -385,7 +631,69 @@ def _made(commands, name):
         return []
 
 
+@pytest.mark.parametrize(
+    "mark, words",
+    [
+        (None, "the login shell's files ended or replaced the job's shell on node07"),
+        (script.AT_HOME, "a line of the prelude ended or replaced the job's shell on node07"),
+        (script.PREPARED, "SLURM calls it COMPLETED with exit code 0:0, and it left no exit code"),
+    ],
+)
+def test_a_shell_that_was_replaced_says_by_what(commands, jobdir, quick, mark, words):
+    commands("squeue", "true")
+    commands("scontrol", SHOWN % ("COMPLETED", "None", "0:0"))
+    (jobdir.path / script.ATTEMPT).mkdir()
+    jobdir.node_file.write_text("node07\n")
+    for name in (script.AT_HOME, script.PREPARED)[: [None, script.AT_HOME, script.PREPARED].index(mark)]:
+        (jobdir.path / name).touch()
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit) as caught:
+        worker.end()
+    assert caught.value.message == "SLURM job 7 ended before the worker finished: " + words
+
+
 # The relay.
+
+
+def test_what_the_last_agent_copied_is_skipped_also_where_the_workers_file_is_late(jobdir):
+    worker = EventLog(jobdir.worker_events)
+    worker.write(Event("status", {"step": "one"}))
+    worker.write(Event("status", {"step": "two"}))
+    Copying(jobdir).finish()
+    whole = jobdir.worker_events.read_bytes()
+    jobdir.worker_events.unlink()
+    second = Copying(jobdir)  # no such file, or a stale handle
+    assert second.copy() == 0
+    jobdir.worker_events.write_bytes(whole.split(b"\n")[0] + b"\n")  # an old size
+    second.copy()
+    worker = EventLog(jobdir.worker_events)
+    jobdir.worker_events.write_bytes(whole)
+    worker.write(Event("status", {"step": "three"}))
+    second.finish()
+    assert told(jobdir) == ["one", "two", "three"]
+
+
+def test_a_read_that_fails_is_tried_again(jobdir, monkeypatch):
+    copying = Copying(jobdir)
+    jobdir.worker_events.mkdir()  # EISDIR stands for ESTALE and EIO
+    assert copying.copy() == 0
+    jobdir.worker_events.rmdir()
+    EventLog(jobdir.worker_events).write(Event("status", {"step": "one"}))
+    assert copying.copy() == 1
+
+
+def test_a_burst_and_a_line_longer_than_a_piece_are_copied(jobdir, monkeypatch):
+    monkeypatch.setattr("training.agent.slurm.relaying.PIECE_BYTES", 1000)
+    worker = EventLog(jobdir.worker_events)
+    for number in range(200):
+        worker.write(Event("status", {"step": str(number)}))
+    worker.write(Event("status", {"step": "x" * 5000}))
+    worker.write(Event("status", {"step": "last"}))
+    copying = Copying(jobdir)
+    while copying.copy():
+        continue
+    assert told(jobdir) == [str(number) for number in range(200)] + ["x" * 5000, "last"]
 
 
 def test_lines_are_copied_once_also_by_the_next_agent(jobdir):
@@ -442,6 +750,40 @@ def test_a_second_start_in_the_same_folder_runs_nothing(jobdir, tmp_path):
     done = run_job(jobdir, settings, node="node08")
     assert done.returncode == 1 and "started a second time, on node08" in done.stdout
     assert jobdir.worker_events.read_bytes() == before
+
+
+def test_a_folder_in_which_the_node_cannot_write_is_no_second_start(jobdir, tmp_path):
+    cannot = tmp_path / "bin"
+    cannot.mkdir()
+    (cannot / "mkdir").write_text("#!/bin/sh\necho 'mkdir: attempt: No space left on device' >&2; exit 1\n")
+    (cannot / "mkdir").chmod(0o755)
+    done = run_job(jobdir, Settings(), PATH="%s:%s" % (cannot, os.environ["PATH"]))
+    assert done.returncode == 1 and "node07 cannot write in" in done.stdout
+    assert not (jobdir.path / script.SECOND_START).exists()
+
+
+@pytest.mark.parametrize("line", ["set -eu; set -C", "export PATH=/nowhere", "IFS=,; umask 077", "trap : EXIT", "cat"])
+def test_a_prelude_may_do_what_shells_do(jobdir, tmp_path, line):
+    done = run_job(jobdir, Settings(job_python=job_python(tmp_path), prelude=(line,)))
+    assert (done.returncode, jobdir.read_exit_code()) == (0, 0), done.stdout
+    assert jobdir.node == "node07" and jobdir.holds(script.AT_HOME, script.PREPARED, script.LEFT)
+
+
+def test_a_prelude_that_loses_path_and_fails_is_named(jobdir, tmp_path):
+    run_job(jobdir, Settings(prelude=("export PATH=/nowhere", "false")))
+    assert jobdir.read_exit_code() == 1
+    assert (jobdir.path / script.FAILED).read_text().split()[:3] == ["prelude", "2", "1"]
+
+
+def test_a_login_shell_that_becomes_another_program_leaves_its_trace(jobdir, tmp_path):
+    (jobdir.path.parent / ".bash_profile").write_text("exec true\n")
+    run_job(jobdir, Settings())
+    assert jobdir.node == "node07" and jobdir.holds(script.ATTEMPT) and not jobdir.holds(script.AT_HOME)
+
+
+def test_a_prelude_of_a_worker_that_does_not_start_under_set_e_says_so(jobdir, tmp_path):
+    run_job(jobdir, Settings(job_python="/bin/false", prelude=("set -e",)))
+    assert (jobdir.path / script.FAILED).read_text().split()[:3] == ["worker", "0", "1"]
 
 
 @pytest.mark.parametrize("line, status", [("false", 1), ("exit 7", 7), ("no-such-command", 127), ("echo 'open", 1)])

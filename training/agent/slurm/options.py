@@ -111,10 +111,15 @@ def command_line(settings: Settings, name: str, directory: str, script: str) -> 
         "--export=ALL",
         "--job-name=" + name,
         "--chdir=" + directory,
-        "--output=slurm.out",  # below --chdir: in an absolute path a percent sign would be a pattern
+        "--output=" + _pattern(directory + "/slurm.out"),
         "--open-mode=append",
     ]
     return ours + settings.words + [script]
+
+
+def _pattern(path: str) -> str:
+    """A path as --output wants it, also below --chdir: %j is the job's id there, unless there is a backslash in it."""
+    return path.replace("\\", "\\\\") if "\\" in path else path.replace("%", "%%")
 
 
 def quiet_environment(inherited: Mapping[str, str]) -> Dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Mapping, NamedTuple, Optional
 
 from ..protocol import OUT_OF_MEMORY, UNEXPECTED
 from .relaying import SharedDir
-from .script import AT_HOME, ATTEMPT
+from .script import AT_HOME, ATTEMPT, PREPARED
 
 MOST_BYTES = 64 * 1024  # of slurm.out, from its end
 
@@ -82,13 +82,21 @@ def unknown(described: Mapping[str, str], jobdir: SharedDir) -> Reason:
     if not jobdir.holds(ATTEMPT):
         hint = "remote_dir must be on storage that login node and compute nodes share, and have room for them to write"
         return Reason("it left no trace in %s (%s)" % (jobdir.path, fact), code="slurm_no_trace", hint=hint)
-    if state in ("COMPLETED", "FAILED") and not jobdir.holds(AT_HOME):
-        hint = "Look at ~/.bash_profile or ~/.profile there: a shell that is no terminal must pass through them"
-        words = "the login shell's files on %s ended or replaced its shell (%s)" % (jobdir.node, fact)
-        return Reason(words, code="login_shell", hint=hint)
-    return Reason(
+    who = _ended_its_shell(jobdir) if state in ("COMPLETED", "FAILED") else None
+    return who or Reason(
         "%s, and it left no exit code" % fact, code="slurm_ended", hint="slurm.out of the run's folder may say more"
     )
+
+
+def _ended_its_shell(jobdir: SharedDir) -> Optional[Reason]:
+    """What came before the worker ended job.sh, so that it could not say so itself: `exec`, for instance."""
+    words = "%s ended or replaced the job's shell on " + (jobdir.node or "its node")
+    if not jobdir.holds(AT_HOME):
+        hint = "Look at ~/.bash_profile or ~/.profile there: a shell without a terminal must pass through them"
+        return Reason(words % "the login shell's files", code="login_shell", hint=hint)
+    if not jobdir.holds(PREPARED):
+        return Reason(words % "a line of the prelude", code="prelude_failed", hint="Look for exec, exit and trap in it")
+    return None
 
 
 def last_line(path: Path) -> str:

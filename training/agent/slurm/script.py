@@ -12,6 +12,7 @@ ATTEMPT = "attempt"  # a folder, made by the job that runs; who finds it there i
 CALLED_OFF = "called_off"  # made by the agent: a job that has not begun shall not begin
 SECOND_START = "second_start"
 AT_HOME = "login_done"  # the login shell's files have run, and did neither end nor replace the shell
+PREPARED = "prelude_done"  # the same of the prelude
 LEFT = "job_left"  # the script's last word: nothing comes behind it
 FAILED = "job_failed"  # `prelude LINE STATUS NODE`, `python 0 127 NODE`, `worker 0 STATUS NODE`
 SHARED = "POTATO_SHARED"  # tells the keeper that somebody on another machine reads along, see keeper.py
@@ -62,6 +63,7 @@ trap 'potato_fail prelude "$potato_line" "$?"' EXIT
 
 _WORKER = """\
 set +euC
+: >"$potato_dir/{prepared}"
 case $(trap -p EXIT) in *"potato_fail prelude"*) trap - EXIT ;; esac  # one of the prelude's own stays
 cd -- "$potato_dir"
 potato_python={python}
@@ -92,7 +94,7 @@ def write(jobdir: SharedDir, settings: Settings, code: Path) -> Path:
 
 def text(jobdir: SharedDir, settings: Settings, code: Path) -> str:
     words = dict(called_off=CALLED_OFF, attempt=ATTEMPT, second_start=SECOND_START, failed=FAILED, shared=SHARED)
-    words.update(node=jobdir.node_file.name, at_home=AT_HOME, left=LEFT)
+    words.update(node=jobdir.node_file.name, at_home=AT_HOME, prepared=PREPARED, left=LEFT)
     beginning = _BEGINNING.format(
         directory=shlex.quote(str(jobdir.path)), unexpected=UNEXPECTED, cancelled=CANCELLED, **words
     )

@@ -207,13 +207,15 @@ class Submitted:
         Also where SLURM says that it ended the job: a worker that finished as its time limit came has finished, and
         between SIGTERM and SIGKILL it has KillWait seconds to do so. The minute is not waited for where an exit code
         cannot come any more: the directory shows the script's last word, which is written behind the exit code, so what
-        is seen is not old; or SLURM gave the job no node. A worker that hears SIGTERM leaves its code and that word, so
-        after a plain scancel nobody waits; only the end of one that was killed outright is told a minute later.
+        is seen is not old; or a second start's mark, which is behind all of the first; or SLURM gave the job no node. A
+        worker that hears SIGTERM leaves its code and that word, so after a plain scancel nobody waits; only the end of
+        one that was killed outright is told a minute later.
         """
         if self._stop:
             return 0.0 if self._stop == "kill" or not self._has_begun() else STOPPED_GRACE_S
         has_no_node = self._described.get("NodeList") == "(null)" and not self._has_begun()
-        return 0.0 if has_no_node or self.jobdir.holds(script.LEFT) else GRACE_S
+        is_current = self.jobdir.holds(script.LEFT) or self.jobdir.holds(script.SECOND_START)
+        return 0.0 if has_no_node or is_current else GRACE_S
 
     # The queue.
 
