@@ -35,7 +35,7 @@ class PublishForm:
         self.asks_to_replace = self.asks_to_replace or error.field == "may_replace"
 
 
-@sensitive_variables("token")
+@sensitive_variables("token", "posted")
 def posted_form(request: HttpRequest) -> PublishForm:
     """What was sent, with what is wrong with it."""
     posted, token = request.POST, request.POST.get("hub_token", "").strip()

@@ -21,13 +21,13 @@ from django.utils.html import format_html
 from django.utils.text import slugify
 from django.utils.translation import get_language, override
 from django.utils.translation import gettext as _
-from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from training import bundle, config
 from training.errors import ConfigError, ProjectError
 from training.models import Run
 from training.pages.access import context, run_or_404, staff
+from training.pages.hiding import hiding
 from training.pages.publishform import PublishForm, posted_form
 from training.publishing import hub, loading, obstacles, record, underway
 from training.publishing.card import Subject, base_model_of, card_of
@@ -89,7 +89,7 @@ def is_link(url: str) -> bool:
 # The page.
 
 
-@sensitive_post_parameters("hub_token")
+@hiding("hub_token")
 @staff("publish_run")
 @staff("view_run")
 @require_http_methods(["GET", "POST"])
