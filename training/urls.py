@@ -2,7 +2,7 @@
 
 from django.urls import path, re_path
 
-from training.pages import acting, comparing, index, log, run, starting, troubleshooting
+from training.pages import acting, comparing, index, log, publishing, run, starting, troubleshooting
 
 app_name = "training"
 
@@ -27,4 +27,5 @@ urlpatterns = [
     path("training/runs/<str:run_id>/files/<str:name>", log.kept_file, name="kept-file"),
     path("training/runs/<str:run_id>/cancel", acting.cancel, name="cancel"),
     path("training/runs/<str:run_id>/retract", acting.retract, name="retract"),
+    path("training/runs/<str:run_id>/publish", publishing.publish, name="publish"),
 ]

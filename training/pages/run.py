@@ -18,6 +18,7 @@ from training.pages.artifacts import artifacts_context
 from training.pages.facts import audit_context, facts_context
 from training.pages.live import GOING, STOPPING, live_context
 from training.pages.predictions import predictions_context
+from training.pages.publishing import publish_context
 from training.showing import scores_of, writeback_rows
 
 STOP_POLLING = 286  # htmx's own: swap this, and ask no more
@@ -42,6 +43,7 @@ def sections_context(request: HttpRequest, found: Run) -> dict[str, Any]:
         "scores": scores_of(found),
         "writeback": writeback_rows(found),
         **predictions_context(request, found),
+        **publish_context(request, found),
         **artifacts_context(found),
         **facts_context(found),
         **audit_context(found),
