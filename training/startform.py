@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,7 +285,7 @@ def unknown(properties: Mapping[str, Any], typed: Mapping[str, str]) -> dict[str
 def value_of(kind: str, text: str, declared: Mapping[str, Any]) -> Any:
     """The value that a text of that kind of control means; ValueError, with a sentence, where it means none."""
     if kind == SELECT:
-        return next((choice for choice in declared.get("enum", (True, False)) if spelled(choice) == text), text)
+        return _chosen(text, declared.get("enum", (True, False)))
     if kind == INTEGER:
         return whole(text)
     if kind == NUMBER:
@@ -293,6 +293,13 @@ def value_of(kind: str, text: str, declared: Mapping[str, Any]) -> Any:
     if kind == LIST:
         return [_entry(n, line, declared["items"]) for n, line in _lines(text)]
     return as_json(text) if kind == JSON else text
+
+
+def _chosen(text: str, among: Sequence[Any]) -> Any:
+    found = [choice for choice in among if spelled(choice) == text]
+    if not found:
+        raise ValueError(_("This must be one of: %(choices)s") % {"choices": ", ".join(map(spelled, among))})
+    return found[0]
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -341,8 +348,6 @@ def as_json(text: str) -> Any:
 
 def fault_of(value: Any, declared: Mapping[str, Any]) -> str:
     """What is wrong with a value of the right type, as a sentence; empty where nothing is."""
-    if "enum" in declared and value not in declared["enum"]:
-        return _("This must be one of: %(choices)s") % {"choices": ", ".join(map(spelled, declared["enum"]))}
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _out_of_range(value, declared)
     if isinstance(value, str):
