@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jobfolders import wait_for
 from test_contract import follow, wait_for_step
 
 from tests.backends.slurmplace import SlurmPlace
+from tests.services.slurm import NoSlurm
 from training.agent.protocol import Event
 from training.backends.base import Execution
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+RUN_ID = "20260101T000000-abcdef"  # of jobfolders.py
 
 
 @pytest.fixture
@@ -35,34 +40,37 @@ def error_of(events: list[Event]) -> dict[str, Any]:
     return [event.fields for event in events if event.event == "error"][-1]
 
 
-def steps_of(events: list[Event]) -> list[str]:
-    return [event.fields["step"] for event in events if event.event == "status"]
-
-
 def own_job(place: SlurmPlace) -> str:
-    names = [name for name in place.cluster.jobs() if name.startswith("potato-")]
-    return place.cluster.job_id(names[0]) if names else ""
+    return place.cluster.job_id(f"potato-{RUN_ID}")
 
 
-ENDS = [
-    ("time limit", "it reached its time limit", "slurm_time_limit"),
-    ("node down", "its node failed", "slurm_node_failed"),
-    ("preempted", "it was preempted by a job of higher priority", "slurm_preempted"),
-    ("somebody", "it was cancelled by somebody else", "slurm_cancelled"),
-    ("somebody, with TERM", "it was cancelled by somebody else", "slurm_cancelled"),
-]
+def says(execution: Execution, job: str, words: str, code: str) -> None:
+    """The run ends, and its page will say so."""
+    error = error_of(follow(execution))
+    assert error["message"] == f"SLURM job {job} ended before the worker finished: {words}"
+    assert error["code"] == code
+    assert execution.exit_code == (5 if code == "out_of_memory" else 1)
 
 
 def provoke(place: SlurmPlace, what: str, job: str) -> None:
-    if what == "time limit":  # a minute is the shortest that sbatch takes; limits are looked at every 30 s
+    if what == "time limit":  # of a minute at least; SLURM looks at limits twice a minute, whatever its configuration
         place.cluster.run("scontrol", "update", f"jobid={job}", "EndTime=now+1")
+        wait_for(lambda: not own_job(place), "the time limit")
     elif what == "node down":
         place.cluster.run("scontrol", "update", f"nodename={place.cluster.node}", "state=down", "reason=test")
     elif what == "preempted":
         wanted = ["--partition=urgent", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 5"]
         assert place.cluster.run("sbatch", *wanted).returncode == 0
-    else:
-        place.cluster.run("scancel", *(["--full", "--signal=TERM"] if "TERM" in what else []), job)
+    else:  # as a cluster's own tools may do it; e2e/test_slurm.py has the plain scancel
+        place.cluster.run("scancel", "--full", "--signal=TERM", job)
+
+
+ENDS = [
+    ("node down", "its node failed", "slurm_node_failed"),
+    ("preempted", "it was preempted by a job of higher priority", "slurm_preempted"),
+    ("SIGTERM by somebody", "it was cancelled by somebody else", "slurm_cancelled"),
+    ("time limit", "it reached its time limit", "slurm_time_limit"),
+]
 
 
 @pytest.mark.parametrize(("what", "words", "code"), ENDS, ids=[end[0] for end in ENDS])
@@ -73,14 +81,51 @@ def test_a_job_that_the_scheduler_ended_says_why(
     wait_for_step(execution, "toy began")
     job = own_job(place)
     provoke(place, what, job)
-    if what == "time limit":
-        end = time.monotonic() + 110
-        while own_job(place) and time.monotonic() < end:
-            time.sleep(1)
-    error = error_of(follow(execution))
-    assert error["message"] == f"SLURM job {job} ended before the worker finished: {words}"
-    assert error["code"] == code
-    assert execution.exit_code == 1
+    says(execution, job, words, code)
+
+
+def test_a_job_that_outgrows_its_memory_says_so(place: SlurmPlace, tmp_path: Path) -> None:
+    """The kernel's own killer, by SLURM's task/cgroup.
+
+    The other way that clusters hold jobs to their memory (OverMemoryKill: slurmd looks, and kills all of the job) was
+    seen here too: JobState FAILED, and in slurm.out the words that tests/agent/test_slurm.py has.
+    """
+    try:
+        with place.cluster.memory_held():
+            execution = begin(place, tmp_path, "eat", mem="150")
+            job = wait_for(lambda: own_job(place), "the job")
+            says(execution, job, "it ran out of memory", "out_of_memory")
+    except NoSlurm as reason:
+        pytest.skip(str(reason))
+
+
+def kill_all_of(place: SlurmPlace, job: str) -> None:
+    for process in place.account.processes():
+        with suppress(psutil.Error):  # it ended meanwhile
+            if process.environ().get("SLURM_JOB_ID") == job:
+                process.kill()
+
+
+def test_a_job_that_is_started_a_second_time_does_not_mix_two_attempts(place: SlurmPlace, tmp_path: Path) -> None:
+    """--no-requeue forbids it, to users; an operator of the cluster may do it all the same."""
+    execution = begin(place, tmp_path, "deaf")
+    wait_for_step(execution, "deaf now")
+    job = own_job(place)
+    assert "disabled" in place.cluster.run("scontrol", "requeue", job).stderr
+    place.cluster.run("scontrol", "update", f"jobid={job}", "requeue=1")
+    assert place.cluster.run("scontrol", "requeue", job).returncode == 0
+    kill_all_of(place, job)  # SLURM does it too, in its own time
+
+    def came_again() -> bool:
+        place.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")  # by itself it waits for two minutes
+        return not own_job(place)
+
+    wait_for(came_again, "the second start and its end")
+    events = follow(execution)
+    assert error_of(events)["code"] == "slurm_started_twice"
+    assert error_of(events)["message"].endswith(": SLURM started it a second time, and its first attempt is lost")
+    assert not [event for event in events if event.fields.get("step") == "toy began"], "it trained once more"
+    assert not own_job(place)
 
 
 REFUSED = [
@@ -108,22 +153,6 @@ def busy(place: SlurmPlace) -> str:
     job = said.stdout.strip()
     wait_for(lambda: place.cluster.jobs().get("wrap") == "RUNNING", "the other job")
     return job
-
-
-def test_a_job_waits_with_its_reason_and_then_runs(place: SlurmPlace, tmp_path: Path, busy: str) -> None:
-    execution = begin(place, tmp_path, "ask")
-    seen: list[Event] = []
-
-    def waits() -> bool:
-        seen.extend(execution.poll())
-        return any(step.endswith(": PENDING (Resources)") or "PENDING (Resources)," in step for step in steps_of(seen))
-
-    wait_for(waits, "the reason")
-    place.cluster.run("scancel", busy)
-    wait_for_step(execution, f"SLURM job {own_job(place)}: RUNNING on {place.cluster.node}")
-    execution.stop()
-    follow(execution)
-    assert execution.exit_code == 4
 
 
 def test_a_job_that_waits_is_cancelled_at_once(place: SlurmPlace, tmp_path: Path, busy: str) -> None:
@@ -164,18 +193,3 @@ def test_a_session_that_drops_frees_the_allocation(place: SlurmPlace, tmp_path: 
     wait_for(lambda: not own_job(place), "the end of the job")
     assert time.monotonic() - dropped < 15
     follow(execution)
-
-
-def test_an_agent_that_is_killed_is_started_again_and_finds_its_job(place: SlurmPlace, tmp_path: Path) -> None:
-    execution = begin(place, tmp_path, "ask")
-    wait_for_step(execution, "toy began")
-    job = own_job(place)
-    agents = [one for one in place.account.processes() if "training.agent run" in " ".join(one.cmdline())]
-    for one in agents:
-        one.kill()
-    assert agents
-    wait_for_step(execution, "the agent is back, and the worker still there")
-    assert own_job(place) == job
-    execution.stop()
-    follow(execution)
-    assert execution.exit_code == 4

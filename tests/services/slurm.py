@@ -8,12 +8,13 @@ import stat
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
-from tests.services.sshd import NoSshd, free_port, program
+from tests.services.sshd import NoSshd, free_port, listening, program
 
 FOLDER_PREFIX = "potato-slurm-"
 # Not under /tmp, which a backend refuses as a shared folder; short, for a unix socket's path has 107 characters.
@@ -31,9 +32,10 @@ SlurmdUser=root
 AuthInfo=socket={folder}/munge/socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin=task/{task_plugin}
 SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerNode=1500
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -52,7 +54,9 @@ GresTypes=gpu
 NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:2 State=UNKNOWN
 PartitionName=gpu Nodes={host} Default=YES MaxTime=INFINITE State=UP PriorityTier=1
 PartitionName=urgent Nodes={host} MaxTime=INFINITE State=UP PriorityTier=10
+PartitionName=closed Nodes={host} MaxTime=INFINITE State=DOWN
 """
+CGROUPS = Path("/sys/fs/cgroup/memory")
 
 
 class NoSlurm(Exception):
@@ -98,8 +102,9 @@ class Slurm:
         key = self.folder / "munge" / "key"
         key.write_bytes(os.urandom(256))
         key.chmod(0o600)
-        ports = {"control_port": free_port(), "node_port": free_port()}
-        self.config.write_text(CONFIG.format(folder=self.folder, host=self.node, kill_wait=KILL_WAIT_S, **ports))
+        self.ports = {"control_port": free_port(), "node_port": free_port()}
+        self._write_config()
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\nConstrainRAMSpace=yes\nMinRAMSpace=30\n")
         (self.folder / "gres.conf").write_text(f"Name=gpu File={self.folder}/dev/nvidia[0-1] Flags=nvidia_gpu_env\n")
         for number in range(2):  # slurmd takes nothing but character devices for GPUs
             device = self.folder / "dev" / f"nvidia{number}"
@@ -108,6 +113,10 @@ class Slurm:
             except OSError as error:
                 raise NoSlurm(f"no device can be made here: {error.strerror}") from error
 
+    def _write_config(self, task_plugin: str = "none") -> None:
+        words = {"folder": self.folder, "host": self.node, "kill_wait": KILL_WAIT_S, "task_plugin": task_plugin}
+        self.config.write_text(CONFIG.format(**words, **self.ports))
+
     def _start(self) -> None:
         munge = self.folder / "munge"
         files = [f"--{name}-file={munge / name}" for name in ("key", "pid", "log", "seed")]
@@ -115,8 +124,11 @@ class Slurm:
         self._wait_for("munged", (munge / "socket").exists)
         self._daemon("slurmctld", "-D", "-i", "-f", str(self.config))
         self._wait_for("slurmctld", lambda: self.run("scontrol", "ping").stdout.find(" is UP") > 0)
+        self._start_node()
+
+    def _start_node(self) -> None:
         self._daemon("slurmd", "-D", "-f", str(self.config))
-        self._wait_for("slurmd", lambda: self.node_state() == "IDLE")
+        self._wait_for("slurmd", lambda: listening(self.ports["node_port"]) and self.node_state() == "IDLE")
 
     def _daemon(self, name: str, *words: str) -> None:
         # It ends with us, also where we are killed.
@@ -152,6 +164,23 @@ class Slurm:
     def job_id(self, name: str) -> str:
         return self.run("squeue", "--noheader", f"--name={name}", "--format=%i").stdout.strip()
 
+    @contextmanager
+    def memory_held(self) -> Iterator[None]:
+        """Meanwhile the kernel holds each job to its --mem, as on most clusters. Raises NoSlurm where it cannot."""
+        if not _has_memory_cgroups():
+            raise NoSlurm(f"the kernel's memory controller (cgroup v1) is not at {CGROUPS}, or not ours")
+        self._restart_node("cgroup")
+        try:
+            yield
+        finally:
+            self._restart_node("none")
+
+    def _restart_node(self, task_plugin: str) -> None:
+        self._write_config(task_plugin)
+        self.daemons["slurmd"].kill()
+        self.daemons["slurmd"].wait()
+        self._start_node()
+
     def clear(self) -> None:
         """No job is left, and the node takes new ones."""
         self.run("scancel", "--quiet", "--user=root")
@@ -176,6 +205,17 @@ class Slurm:
                     with suppress(psutil.NoSuchProcess):
                         one.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _has_memory_cgroups() -> bool:
+    """Whether root may make groups there: in a container it may be read-only."""
+    probe = CGROUPS / f"{FOLDER_PREFIX}{os.getpid()}"
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def _sweep() -> None:
