@@ -151,6 +151,7 @@ def test_what_was_written_stays_in_the_form_when_it_fails_but_for_the_token(
     own_hub.repos["ana/mood"] = Repo(True, {"model.bin": b"old"})
     page = text_of(client.post(ADDRESS, form(card="# my own <card>")))
     assert "There is a repository ana/mood" in page
+    assert "troubleshooting#hub_repo_exists" in page
     assert 'name="may_replace"' in page and 'value="ana/mood"' in page and "# my own &lt;card&gt;" in page
     assert not AuditEntry.objects.exists()
     assert "could not publish the model" in StepLine.objects.get().text

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from training.errors import TrainingError
 from training.publishing.markdown import plain
 
-FILES = "publish_files"
 MOST_WORDS = 300  # characters of the Hub's own words
 # The classes of the client's HTTP library, which has another name in each of its versions, and of the system.
 NETWORK = frozenset({"TransportError", "ConnectionError", "gaierror", "TimeoutError"})
@@ -98,13 +97,15 @@ def without_answer(error: BaseException, place: Place, secret: Secret) -> Publis
     if NETWORK.intersection(kinds(error)):
         return unreachable(error, place)
     if isinstance(error, OSError):
-        return PublishError(f"A file of this run cannot be read: {error.strerror or kinds(error)[0]}", "", FILES)
+        return PublishError(
+            f"A file of this run cannot be read: {error.strerror or kinds(error)[0]}", code="publish_files"
+        )
     if "JSONDecodeError" in kinds(error):
         hint = "See whether HF_ENDPOINT is right, and whether a proxy sends a page of its own instead"
-        return PublishError(f"What answers at {place.hub} does not speak as the Hub does", hint, "hub_failed")
+        return PublishError(f"What answers at {place.hub} does not speak as the Hub does", hint, code="hub_failed")
     if str(error).startswith("LFS batch API"):
         words = plain(secret.out_of(str(error)), MOST_WORDS)
-        return PublishError(f"{place.hub} refused a large file: {words}", "", "hub_refused")
+        return PublishError(f"{place.hub} refused a large file: {words}", code="hub_refused")
     return None
 
 
@@ -133,36 +134,38 @@ def said(words: str) -> str:
 def of_status(status: int, url: str, words: str, place: Place) -> PublishError:
     """The Hub's answer to one of its addresses; large files go to a storage beside it, which knows no token."""
     if urlsplit(url).netloc != place.hub:
-        return PublishError(f"The storage of {place.hub} did not take a file (status {status})", AGAIN, "hub_failed")
+        return PublishError(
+            f"The storage of {place.hub} did not take a file (status {status})", AGAIN, code="hub_failed"
+        )
     if status == 401:
         hint = f"Copy it whole from {place.endpoint}/settings/tokens; one that has expired is not known either"
-        return PublishError(f"{place.hub} does not know this token", hint, "hub_token", "hub_token")
+        return PublishError(f"{place.hub} does not know this token", hint, code="hub_token", field="hub_token")
     if status in (402, 413) or (status == 403 and "storage" in words.lower()):
         hint = "Private repositories have less room than public ones; delete some there, or ask who pays for it"
-        return PublishError(f"{place.hub} has no room left for this{said(words)}", hint, "hub_quota")
+        return PublishError(f"{place.hub} has no room left for this{said(words)}", hint, code="hub_quota")
     if status == 403:
         hint = (
             f"It needs write permission for repositories of {place.namespace}, which must be your own name or an "
             "organisation that lets you write"
         )
         return PublishError(
-            f"The token may not write to {place.repo_id}{said(words)}", hint, "hub_forbidden", "repo_id"
+            f"The token may not write to {place.repo_id}{said(words)}", hint, code="hub_forbidden", field="repo_id"
         )
     if status >= 500:
-        return PublishError(f"{place.hub} failed (status {status}){said(words)}", AGAIN, "hub_failed")
-    return PublishError(f"{place.hub} refused it (status {status}){said(words)}", "", "hub_refused")
+        return PublishError(f"{place.hub} failed (status {status}){said(words)}", AGAIN, code="hub_failed")
+    return PublishError(f"{place.hub} refused it (status {status}){said(words)}", code="hub_refused")
 
 
 def too_many(error: TooMany, place: Place) -> PublishError:
     hint = f"Try again in {error.wait_s} s" if error.wait_s else AGAIN
     return PublishError(
-        f"{place.hub} has had too many requests of this account, or is at another one", hint, "hub_busy"
+        f"{place.hub} has had too many requests of this account, or is at another one", hint, code="hub_busy"
     )
 
 
 def unreachable(error: BaseException, place: Place) -> PublishError:
     hint = "This server needs a way out to it; behind a proxy, HTTPS_PROXY in the environment of the site names it"
     if any("Timeout" in kind for kind in kinds(error)):
-        return PublishError(f"{place.hub} did not answer in time", hint, "hub_unreachable")
+        return PublishError(f"{place.hub} did not answer in time", hint, code="hub_unreachable")
     words = plain(str(list(chain(error))[-1]).removeprefix("[Errno ").partition("] ")[2] or type(error).__name__, 200)
-    return PublishError(f"{place.hub} cannot be reached: {words}", hint, "hub_unreachable")
+    return PublishError(f"{place.hub} cannot be reached: {words}", hint, code="hub_unreachable")

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from training.publishing.contents import CARD, Piece
-from training.publishing.errors import FILES, Place, PublishError, Secret, TooMany, ours
+from training.publishing.errors import Place, PublishError, Secret, TooMany, ours
 
 PUBLIC_HUB = "https://huggingface.co"
 INSTALL = "pip install huggingface_hub"
@@ -131,7 +131,7 @@ def _content(piece: Piece, opened: Opened, sending: Sending, stack: ExitStack) -
     content = opened(piece)
     if content is None:
         hint = "See whether the run's folder is whole; a run that was trained anew has all of its files"
-        raise PublishError(f"The file {piece.source} of this run cannot be read any more", hint, FILES)
+        raise PublishError(f"The file {piece.source} of this run cannot be read any more", hint, code="publish_files")
     return content if isinstance(content, bytes) else stack.enter_context(Counted(content, sending))
 
 
@@ -161,16 +161,16 @@ def _look(api: Any, wish: Wish, sending: Sending) -> None:
         raise PublishError(
             f"Everybody can see {place.repo_id} on {place.hub}, and the model was to be private",
             f"Make it private there ({place.url}/settings), choose another name, or tick that the model may be public",
-            "hub_is_public",
-            "public",
+            code="hub_is_public",
+            field="public",
         )
     files = [sibling.rfilename for sibling in info.siblings or () if sibling.rfilename != ".gitattributes"]
     if files and not sending.made_repo and not wish.may_replace:
         raise PublishError(
             f"There is a repository {place.repo_id} on {place.hub} already, with {len(files)} files",
             "Choose another name, or tick that this model may be added to it; files of the same name are then replaced",
-            "hub_repo_exists",
-            "may_replace",
+            code="hub_repo_exists",
+            field="may_replace",
         )
 
 

@@ -51,7 +51,7 @@ def watch(act: Callable[[], None], sending: Sending, done: Callable[[PublishErro
     listens any more."""
     if not _free.acquire(blocking=False):
         hint = "Wait until it is done, a few minutes, and try again"
-        done(PublishError("Another model is being published by this site now", hint, "publish_busy"))
+        done(PublishError("Another model is being published by this site now", hint, code="publish_busy"))
         return
     try:
         yield from _watch(act, sending, done)
