@@ -135,7 +135,7 @@ def test_earlier_lines_are_loaded_until_the_first(client: Client, make_run: Make
     page = client.get(PAGE).text
     found = shown(page)
     assert found[0] == "line 700" and "Load earlier lines" in page
-    for _ in range(2):
+    for _ in range(4):
         assert 'id="earlier" hidden' not in page
         first = re.search(r'id="log-before" value="(\d+)"', page)
         assert first

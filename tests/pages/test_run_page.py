@@ -137,11 +137,12 @@ def test_the_rest_of_a_long_log_comes_before_the_end(
     StepLine.objects.bulk_create(StepLine(run=run, at=run.created_at, text=f"line {n}") for n in range(1100))
     runs.move(run, "success", "finished")
     after, stage, texts = 0, "going", []
-    for _ in range(5):
+    for _ in range(9):
         answer = live(client, after=after, stage=stage)
         texts += re.findall(r"<span>(line \d+)</span>", answer.text)
         if "HX-Retarget" in answer.headers:
             break
+        assert "load delay" in answer.text, "the rest is asked for at once"
         asked = re.search(r"after=(\d+)&amp;stage=(\w+)", answer.text)
         assert asked
         after, stage = int(asked[1]), asked[2]

@@ -21,6 +21,7 @@ from training.pages.access import number_of, run_or_404, staff
 from training.runfolder import KeptFile, RunFolder
 
 LINES_ON_A_PAGE = 500
+LINES_AT_ONCE = 200  # that a fragment brings: 500 take longer to draw than the 50 ms that it may take
 MOST_CHARACTERS = 2000  # of a line on a page; it leads to the whole one
 LEVELS = ("step", "info", "warning", "error")
 
@@ -45,20 +46,23 @@ def shown(rows: QuerySet[StepLine]) -> QuerySet[StepLine, Any]:
 
 def newest(found: Run) -> tuple[list[Line], bool]:
     """The newest lines, oldest first, and whether there are earlier ones."""
-    return before(found, None)
+    return last_of(found.step_lines.all(), LINES_ON_A_PAGE)
 
 
-def before(found: Run, line_id: int | None) -> tuple[list[Line], bool]:
+def before(found: Run, line_id: int) -> tuple[list[Line], bool]:
     """The lines before that one, oldest first, and whether there are earlier ones still."""
-    rows = found.step_lines.filter(pk__lt=line_id) if line_id is not None else found.step_lines.all()
-    some = list(shown(rows.order_by("-id"))[: LINES_ON_A_PAGE + 1])
-    return some[:LINES_ON_A_PAGE][::-1], len(some) > LINES_ON_A_PAGE
+    return last_of(found.step_lines.filter(pk__lt=line_id), LINES_AT_ONCE)
+
+
+def last_of(rows: QuerySet[StepLine], most: int) -> tuple[list[Line], bool]:
+    some = list(shown(rows.order_by("-id"))[: most + 1])
+    return some[:most][::-1], len(some) > most
 
 
 def after(found: Run, line_id: int) -> tuple[list[Line], bool]:
     """The lines after that one, and whether there are more behind them."""
-    some = list(shown(found.step_lines.filter(pk__gt=line_id).order_by("id"))[: LINES_ON_A_PAGE + 1])
-    return some[:LINES_ON_A_PAGE], len(some) > LINES_ON_A_PAGE
+    some = list(shown(found.step_lines.filter(pk__gt=line_id).order_by("id"))[: LINES_AT_ONCE + 1])
+    return some[:LINES_AT_ONCE], len(some) > LINES_AT_ONCE
 
 
 def around(found: Run, line_id: int) -> list[Line]:

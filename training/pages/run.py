@@ -19,7 +19,7 @@ from training.pages.facts import audit_context, facts_context
 from training.pages.live import GOING, STOPPING, live_context
 from training.pages.predictions import predictions_context
 from training.pages.publishing import publish_context
-from training.showing import scores_of, writeback_rows
+from training.pages.results import results_context
 
 STOP_POLLING = 286  # htmx's own: swap this, and ask no more
 
@@ -40,8 +40,7 @@ def run_context(request: HttpRequest, found: Run) -> dict[str, Any]:
 def sections_context(request: HttpRequest, found: Run) -> dict[str, Any]:
     """What the sections show that the end of a run changes: all but the living part and the log."""
     return {
-        "scores": scores_of(found),
-        "writeback": writeback_rows(found),
+        **results_context(found),
         **predictions_context(request, found),
         **publish_context(request, found),
         **artifacts_context(found),
@@ -64,7 +63,7 @@ def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
         return render(request, "training/_gone.html", status=STOP_POLLING)
     shown_stage, after_id = request.GET.get("stage", GOING), number_of(request, "after")
     lines, more = log.after(found, after_id)
-    shown = live_context(found) | {"lines": lines, "last_line": lines[-1]["id"] if lines else after_id}
+    shown = live_context(found) | {"lines": lines, "more": more, "last_line": lines[-1]["id"] if lines else after_id}
     has_ended = shown["stage"] not in (GOING, STOPPING)
     if has_ended and more:
         shown["stage"] = shown_stage
