@@ -2,7 +2,18 @@
 
 from django.urls import path, re_path
 
-from training.pages import acting, comparing, index, log, publishing, run, starting, troubleshooting
+from training.pages import (
+    acting,
+    comparing,
+    index,
+    log,
+    predictions,
+    publishing,
+    results,
+    run,
+    starting,
+    troubleshooting,
+)
 
 app_name = "training"
 
@@ -19,6 +30,8 @@ urlpatterns = [
     path("training/troubleshooting", troubleshooting.page, name="troubleshooting"),
     path("training/runs/<str:run_id>", run.run, name="run"),
     path("training/runs/<str:run_id>/live", run.live_fragment, name="live"),
+    path("training/runs/<str:run_id>/curves", results.curves_fragment, name="curves"),
+    path("training/runs/<str:run_id>/predictions", predictions.predictions_fragment, name="predictions"),
     path("training/runs/<str:run_id>/log", log.log_file, name="log"),
     path("training/runs/<str:run_id>/log/earlier", log.earlier_fragment, name="earlier"),
     path("training/runs/<str:run_id>/log/search", log.search_fragment, name="search"),

@@ -14,6 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from training import config
+from training.api import exports
 from training.models import MetricPoint, Prediction, Run, StepLine, SupervisorLease, Verdict
 from training.now import SUPERVISOR_SILENT_S
 
@@ -206,9 +207,82 @@ def test_predictions_are_exported_whole(
     answer = key.get(f"runs/{ID}/predictions.csv")
     assert answer.headers["Content-Disposition"] == f'attachment; filename="{ID}-predictions.csv"'
     rows = list(csv.DictReader(io.StringIO(body_of(answer).decode())))
-    assert rows[0]["label"] == "=positive"
+    assert rows[0]["label"] == "'=positive"
     assert json.loads(rows[2]["label"]) == ["a, b", 'say "x"']
     assert rows[1]["confidence"] == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+49 30", "'+49 30"),
+        ("-positive", "'-positive"),
+        ("@name", "'@name"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("-0.5", "-0.5"),
+        ("+1e-3", "+1e-3"),
+        ("-0.5+cmd", "'-0.5+cmd"),
+        ("-\u0665", "'-\u0665"),
+        ("a=1", "a=1"),
+        ("\u202e<b>\U0001f600", "\u202e<b>\U0001f600"),
+    ],
+)
+def test_no_cell_of_the_csv_is_a_formula_and_a_number_stays_one(text: str, written: str) -> None:
+    assert exports.cell(text) == written
+    assert list(csv.reader(io.StringIO(exports.csv_lines([[text, -0.5]]).decode(), newline=""))) == [[text, "-0.5"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({}, "012"),
+        ({"label": "a, b"}, "2"),
+        ({"label": "=positive"}, "01"),
+        ({"outcome": "published"}, "0"),
+        ({"outcome": "unjudged"}, ""),
+        ({"split": "none"}, "012"),
+        ({"split": "test"}, ""),
+        ({"min_confidence": "0.75"}, "02"),
+        ({"max_confidence": "0.7"}, ""),
+        ({"item": "rev-1"}, "1"),
+        ({"item": "REV"}, ""),
+        ({"outcome": "low_confidence", "label": "=positive", "item": "rev"}, "1"),
+    ],
+)
+def test_a_filter_holds_for_the_list_and_for_both_files(
+    key: Any, make_run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], found: str
+) -> None:
+    monkeypatch.setattr("training.api.exports.CHUNK", 2)
+    predictions(make_run(status="success"))
+    ids = [f"rev-{number}" for number in found]
+    assert [row["instance_id"] for row in key.get(f"runs/{ID}/predictions", **asked).json()["results"]] == ids
+    lines = body_of(key.get(f"runs/{ID}/predictions.jsonl", **asked)).splitlines()
+    assert [json.loads(line)["instance_id"] for line in lines] == ids
+    text = body_of(key.get(f"runs/{ID}/predictions.csv", **asked)).decode()
+    assert [row["instance_id"] for row in csv.DictReader(io.StringIO(text))] == ids
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"outcome": "liked"}, "outcome"),
+        ({"min_confidence": "much"}, "min_confidence"),
+        ({"min_confidence": "nan"}, "min_confidence"),
+        ({"max_confidence": "1.5"}, "max_confidence"),
+        ({"min_confidence": "0.9", "max_confidence": "0.1"}, "max_confidence"),
+        ({"item": "\0"}, "item"),
+        ({"label": "x" * 501}, "label"),
+    ],
+)
+def test_a_filter_that_makes_no_sense_is_refused_by_its_field(
+    key: Any, make_run: Callable[..., Run], asked: dict[str, str], field: str
+) -> None:
+    make_run(status="success")
+    for path in ("predictions", "predictions.csv"):
+        answer = key.get(f"runs/{ID}/{path}", **asked)
+        assert (answer.status_code, answer.json()["field"]) == (400, field)
 
 
 def test_a_reviewers_later_word_replaces_the_earlier(key: Any, make_run: Callable[..., Run]) -> None:

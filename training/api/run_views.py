@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.http import StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.http import urlencode
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -17,7 +17,7 @@ from rest_framework.exceptions import NotFound
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from training import asking, config, runs, writeback
+from training import asking, config, picking, runs, writeback
 from training.api import exports, ranges, serializers
 from training.api.people import PeopleView, whole_number
 from training.errors import BadRequest, ConfigError, UnknownRun
@@ -215,15 +215,28 @@ def keyset(request: Request, rows: QuerySet[Any], form: Any, default: int, most:
 
 FILTERS = [
     OpenApiParameter("schema", str, description="Only predictions of this schema."),
-    OpenApiParameter("outcome", str, description="Only those that write-back published, or kept back by this gate."),
+    OpenApiParameter(
+        "label", str, description="Only those of this label, or that have it among their labels or spans."
+    ),
+    OpenApiParameter(
+        "outcome",
+        str,
+        enum=picking.OUTCOMES,
+        description="Only those that write-back published, or kept back by this gate; `unjudged`: not judged yet.",
+    ),
+    OpenApiParameter("split", str, description="Only those of items in this split; `none`: in none."),
+    OpenApiParameter("min_confidence", float, description="Only those of at least this confidence, from 0 to 1."),
+    OpenApiParameter("max_confidence", float, description="Only those of at most this confidence, from 0 to 1."),
+    OpenApiParameter("item", str, description="Only those of items whose id starts with this."),
 ]
 
 
 def filtered(request: Request, run_id: str) -> QuerySet[Prediction]:
-    asked = {name: request.query_params[name] for name in ("schema", "outcome") if name in request.query_params}
-    if any("\0" in value for value in asked.values()):
-        raise BadRequest("A filter holds the NUL character")
-    return Prediction.objects.filter(run_id=exists(run_id), **asked)
+    with translation.override("en"):  # as every sentence of the API
+        asked = picking.asked(request.query_params)
+    for name, message in asked.errors.items():
+        raise BadRequest(f"'{name}' is {asked.written[name][:50]!r}: {message}", field=name)
+    return picking.queryset(asked.filter, exists(run_id))
 
 
 class RunPredictions(PeopleView):
@@ -247,7 +260,11 @@ class RunPredictions(PeopleView):
 
 
 class RunPredictionsFile(PeopleView):
-    """All predictions of the run as a file: JSON lines or CSV, streamed."""
+    """The run's predictions, all or filtered, as a file: JSON lines or CSV, streamed.
+
+    In CSV a text that a spreadsheet would take for a formula (it begins with =, +, -, @, a tab or a carriage return,
+    and is no number) has an apostrophe before it; JSON lines have every text as it is.
+    """
 
     @extend_schema(
         operation_id="export_predictions",
@@ -255,7 +272,7 @@ class RunPredictionsFile(PeopleView):
         responses={(200, "application/x-ndjson"): BINARY, (200, "text/csv"): BINARY, **ERRORS},
     )
     def get(self, request: Request, run_id: str, form: str) -> StreamingHttpResponse:
-        rows = exports.in_chunks(filtered(request, run_id))
+        rows = exports.in_chunks(run_id, filtered(request, run_id))
         export = exports.FORMS[form]
         return download(
             StreamingHttpResponse(export.write(rows), content_type=export.content_type), f"{run_id}-predictions.{form}"

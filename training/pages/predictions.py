@@ -1,27 +1,161 @@
-"""A run's predictions, a page at a time."""
+"""A run's predictions with the texts of their items: filtered, a page at a time, and the addresses of the files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+from django_htmx.http import push_url
 
+from training import bulk, config, itemtexts, picking
+from training.errors import ConfigError
 from training.models import Prediction, Run
-from training.pages.access import number_of
+from training.pages.access import context_light, number_of, run_or_404, staff
+from training.templatetags.training_words import outcome_word
 
-PREDICTIONS_ON_A_PAGE = 50
+MOST_LABELS = 500  # that a field offers
+
+SPLITS = {
+    "train": gettext_lazy("train: the model was fitted on them"),
+    "val": gettext_lazy("val: held out, to choose the model by"),
+    "test": gettext_lazy("test: held out, for the scores"),
+    "unlabeled": gettext_lazy("unlabeled: no answer of the annotators"),
+}
+SORTS = {
+    picking.MOST_CONFIDENT: gettext_lazy("most confident first"),
+    picking.LEAST_CONFIDENT: gettext_lazy("least confident first"),
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One entry of a menu of the filter."""
+
+    value: str
+    words: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Field:
+    """What the filter has in one field, and what is wrong with it."""
+
+    value: str
+    error: str
+    choices: list[Choice]
+
+
+@dataclass(frozen=True)
+class Row:
+    prediction: Prediction
+    text: str
+    whole: bool
+
+
+@staff("view_run")
+@require_GET
+def predictions_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The section for another filter or page; the address of the run's page follows it."""
+    found = run_or_404(run_id)
+    shown = predictions_context(request, found)
+    response = render(request, "training/_predictions.html", context_light(request, run=found, **shown))
+    query = request.GET.urlencode() if shown["predictions_errors"] else shown["predictions_here"]
+    address = reverse("training:run", args=[found.pk])
+    return push_url(response, f"{address}?{query}" if query else address)
 
 
 def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
-    after_id = number_of(request, "past")
-    rows = list(
-        Prediction.objects.filter(run=found, pk__gt=after_id)
-        .order_by("pk")
-        .defer("scores")[: PREDICTIONS_ON_A_PAGE + 1]
-    )
-    shown = rows[:PREDICTIONS_ON_A_PAGE]
+    pairs = picking.pairs_of(found)
+    asked = picking.asked(request.GET)
+    refuse_unknown(asked, found, pairs)
+    past = number_of(request, "past")
+    page = picking.page(asked.filter, found, pairs, past) if pairs and not asked.errors else picking.Page([])
+    texts = texts_of(found, page.rows)
+    wanted = asked.filter
+    query = wanted.query()
     return {
-        "predictions": shown,
-        "predictions_after": after_id,
-        "predictions_next": shown[-1].pk if len(rows) > PREDICTIONS_ON_A_PAGE else None,
+        "has_predictions": bool(pairs),
+        "predictions": [row_of(row, texts) for row in page.rows],
+        "predictions_past": past,
+        "predictions_next": wanted.query(past=page.next) if page.next is not None else "",
+        "predictions_first": query,
+        "predictions_here": wanted.query(past=past or ""),
+        "predictions_looked_at": page.looked_at,
+        "predictions_errors": asked.errors,
+        "predictions_all": wanted.is_open,
+        "files_query": f"?{query}" if query else "",
+        "filters": fields_of(asked, found, pairs),
+        "labels_offered": labels_of(found, wanted.schema),
     }
+
+
+def refuse_unknown(asked: picking.Asked, found: Run, pairs: Iterable[tuple[str, str]]) -> None:
+    """A schema or a split that the run does not have is a mistake of the address, and says so."""
+    if asked.filter.schema and asked.filter.schema not in found.schemas:
+        asked.errors["schema"] = _("This run has no such schema.")
+    splits = {split for split, _outcome in pairs}
+    if asked.filter.split and picking.stored(asked.filter.split) not in splits | set(SPLITS):
+        asked.errors["split"] = _("There is no such split.")
+
+
+def fields_of(asked: picking.Asked, found: Run, pairs: Iterable[tuple[str, str]]) -> dict[str, Field]:
+    """Field by field; a menu has what the run's predictions have, and what is chosen."""
+    splits = sorted({split or picking.NO_SPLIT for split, _outcome in pairs})
+    outcomes = {outcome or picking.UNJUDGED for _split, outcome in pairs}
+    menus = {
+        "schema": {str(name): str(name) for name in found.schemas},
+        "split": {name: str(SPLITS.get(name, name)) for name in splits},
+        "outcome": {
+            name: outcome_word(picking.stored(name))
+            for name in picking.OUTCOMES
+            if name in outcomes or name == asked.filter.outcome
+        },
+        "sort": {name: str(words) for name, words in SORTS.items()},
+    }
+    return {
+        name: Field(written, asked.errors.get(name, ""), choices(menus.get(name, {}), written))
+        for name, written in asked.written.items()
+    }
+
+
+def choices(menu: Mapping[str, str], chosen: str) -> list[Choice]:
+    offered = dict(menu)
+    if chosen and menu and chosen not in menu:
+        offered[chosen] = chosen  # what is wrong stays to be seen
+    return [Choice(value, words, value == chosen) for value, words in offered.items()]
+
+
+def labels_of(found: Run, schema: str) -> list[str]:
+    """The labels that a schema's scores name, or those of all schemas."""
+    labels: dict[str, None] = {}
+    scores = found.scores if isinstance(found.scores, Mapping) else {}
+    for name, of_schema in scores.items():
+        if isinstance(of_schema, Mapping) and schema in ("", name):
+            rows = of_schema.get("per_class")
+            for row in rows if isinstance(rows, list) else []:
+                if isinstance(row, Mapping):
+                    labels[str(row.get("label", ""))] = None
+            confusion = of_schema.get("confusion")
+            named = confusion.get("labels") if isinstance(confusion, Mapping) else None
+            labels.update(dict.fromkeys(map(str, named if isinstance(named, list) else [])))
+    return list(labels)[:MOST_LABELS]
+
+
+def texts_of(found: Run, rows: Iterable[Prediction]) -> dict[str, itemtexts.Text]:
+    try:
+        folder = config.current().config.runs / found.pk
+    except ConfigError:
+        return {}
+    return itemtexts.find(folder, (row.instance_id for row in rows))
+
+
+def row_of(prediction: Prediction, texts: Mapping[str, itemtexts.Text]) -> Row:
+    text = texts.get(bulk.key(prediction.instance_id), itemtexts.Text("", True))
+    return Row(prediction, text.text, text.whole)
