@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 # More than two cores: the tests wait for processes most of the time.
 JOBS ?= 3
 
-.PHONY: help install demo demo-hf test lint test-sqlite test-postgres test-agent format clean
+.PHONY: help install demo demo-hf test lint test-sqlite test-postgres test-agent format messages messages-only clean
 
 help:
 	@echo "make demo          install, and train the example project on this machine"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-sqlite   the tests on SQLite; PYTEST_ARGS='tests/config -k time' for some of them"
 	@echo "make test-postgres the tests on a PostgreSQL server that is started for them"
 	@echo "make test-agent    the agent's tests under Python 3.8"
+	@echo "make messages      the catalogs of the pages' languages: gather what is to be translated, compile what is"
 	@echo "make clean         remove what demo, tests and builds left; the environments stay"
 
 install: $(VENV)/.installed
@@ -76,6 +77,15 @@ test-agent:
 format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# Needs gettext's programs; whoever only runs the site does not, for the compiled catalogs are in the repository.
+messages: $(VENV)/.installed-test messages-only
+
+LOCALES := es pt_BR
+NOT_OURS := .venv .venv38 build dist demo staticfiles tests benchmarks examples
+messages-only:
+	$(BIN)/python manage.py makemessages $(LOCALES:%=--locale %) $(NOT_OURS:%=--ignore %) --no-obsolete --no-wrap --add-location file --verbosity 0
+	for locale in $(LOCALES); do msgfmt -o training/locale/$$locale/LC_MESSAGES/django.mo training/locale/$$locale/LC_MESSAGES/django.po || exit 1; done
 
 clean:
 	rm -rf demo build dist *.egg-info staticfiles .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -57,7 +57,7 @@ class TestTheTrainingPage:
 
     def test_shows_the_record_and_escapes_what_the_agent_said(self, client: Client, token: str) -> None:
         shown = page(client)
-        assert "2026-03-01 12:00 UTC" in shown and "(3 min" in shown
+        assert "2026-03-01 12:00:00 UTC" in shown and "(3 min" in shown
         assert "ws&lt;7&gt;" in shown and "RTX &lt;b&gt;A5000&lt;/b&gt;, 24100 of 24564 MB free" in shown
         assert "no token issued yet" not in shown
 
@@ -91,8 +91,8 @@ class TestARunsPage:
         uri = "file://ws7/home/me/my%20models/jobs/x/artifacts"
         run = make_run(status="success", backend="lab", artifact_uri=uri, host="ws7", agent="agent-aaaa")
         shown = page(client, f"/admin/training/runs/{run.pk}")
-        assert "The model files stayed on ws7 in" in shown
-        assert "<code>/home/me/my models/jobs/x/artifacts</code>" in shown
+        assert "The model files stayed on <bdi>ws7</bdi>, in" in shown
+        assert "<code><bdi>/home/me/my models/jobs/x/artifacts</bdi></code>" in shown
         assert "agent-aaaa" in shown and "lab (agent)" in shown
 
     @pytest.mark.parametrize("uri", ["s3://bucket/x", "file:///no/host", "file://[broken", "<script>"])
