@@ -8,6 +8,7 @@ import time
 
 import pytest
 from jobfolders import CODE, PATIENCE_S, TOY, events_of, make_job, wait_for
+from standin import RUN_TOKEN, Site
 
 from training.agent.errors import Unfit
 from training.agent.jobdir import EventLog
@@ -184,6 +185,47 @@ def test_a_job_is_not_submitted_twice_where_the_queue_cannot_be_asked(commands, 
     up.touch()
     wait_for(lambda: worker.alive and worker.job, "the job")
     assert worker.job == JobId("4244") and not _made(commands, "sbatch")
+
+
+def test_of_two_jobs_that_a_killed_agent_may_have_left_the_one_with_the_worker_counts(commands, jobdir, quick):
+    submitted.write_record(jobdir, NAME, None)
+    commands("sbatch", "echo 4242")
+    commands("squeue", "true")
+    worker = submit(jobdir)  # the queue had none yet: the killed agent's sbatch was still at it
+    (jobdir.path / script.ATTEMPT).mkdir()
+    (jobdir.path / script.SECOND_START).touch()  # job 4242 came second, and is gone
+    commands("squeue", "case $* in *--jobs*) ;; *) echo '4241|RUNNING|N/A|node07|None|%s' ;; esac" % NAME)
+    wait_for(lambda: worker.alive and worker.job == JobId("4241"), "the other job")
+    finish(jobdir)
+    commands("squeue", "true")
+    wait_for(lambda: not worker.alive, "the end")
+    assert worker.end() == 0
+    wait_for(lambda: "--name=" + NAME in _made(commands, "scancel"), "the order for what may still come")
+
+
+def test_an_agent_reports_and_hears_its_orders_while_sbatch_hangs(commands, tmp_path):
+    commands("sbatch", "exec sleep 100")
+    for name in ("squeue", "scancel"):
+        commands(name, "true")
+    site = Site()
+    site.give(make_job(tmp_path / "bundle").bundle)
+    with site.serving() as url:
+        order = {"v": 1, "server": url, "token": RUN_TOKEN, "job": site.job, "workdir": str(tmp_path / "work")}
+        agent = subprocess.Popen(
+            [sys.executable, "-m", "training.agent", "run"],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CODE), "HOME": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        agent.stdin.write(json.dumps(dict(order, on_disconnect="cancel", slurm={})).encode() + b"\n")
+        agent.stdin.flush()
+        wait_for(lambda: _made(commands, "sbatch"), "sbatch")
+        n_reports = len(site.came("report"))
+        wait_for(lambda: len(site.came("report")) > n_reports + 2, "reports")
+        agent.stdin.close()
+        assert agent.wait(PATIENCE_S) == 0
+    assert site.result["exit_code"] == 4
+    assert "--name=potato-" + site.job["run_id"] in commands.argv("scancel")
 
 
 def test_a_submission_that_was_refused_can_be_tried_again(commands, jobdir, quick, tmp_path):
@@ -439,10 +481,11 @@ def test_nobody_waits_for_an_exit_code_that_cannot_come(commands, jobdir, quick,
         worker.end()
 
 
-def test_a_job_that_never_had_a_node_is_not_waited_for(commands, jobdir, quick, monkeypatch):
+@pytest.mark.parametrize("nodes", ["", "(null)"])
+def test_a_job_that_never_had_a_node_is_not_waited_for(commands, jobdir, quick, monkeypatch, nodes):
     monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
     commands("squeue", "true")
-    commands("scontrol", SHOWN % ("CANCELLED", "None", "0:0") + "; echo NodeList='(null)'")
+    commands("scontrol", SHOWN % ("CANCELLED", "None", "0:0") + "; echo NodeList='%s'" % nodes)
     worker = begun(jobdir)
     wait_for(lambda: not worker.alive, "the end")
     with pytest.raises(Unfit, match="cancelled by somebody else"):

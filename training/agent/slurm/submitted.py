@@ -40,6 +40,8 @@ class Submitted:
         record = read_record(jobdir)
         self.job = JobId(record["job"], record.get("cluster", "")) if record.get("job") else None
         self._submission = submission
+        # An agent that was killed in its sbatch may have left it behind, and two jobs come of it.
+        self._may_be_two = submission is not None and submission.may_be_there
         self._fault = None  # type: Optional[Unfit]  # why nothing was submitted
         self._copying = Copying(jobdir)
         self._node = ""  # where it runs, by its own word
@@ -91,6 +93,8 @@ class Submitted:
         self._over = self._is_over()
         if self._over:
             self._copy(is_last=True)
+            if self._may_be_two:
+                self._cancel(None)
             if self._gone_at is not None:
                 with suppress(OSError):  # a note for the next agent
                     write_record(self.jobdir, self.name, self.job, is_over=True)
@@ -198,8 +202,10 @@ class Submitted:
         if self._swept or self._gone_at is not None or self._stop == "kill":
             return
         self._swept = True
-        job, name = self.job, self.name
-        threading.Thread(target=lambda: queue.cancel(job, name, False), daemon=True).start()
+        self._cancel(self.job)
+
+    def _cancel(self, job: Optional[JobId]) -> None:
+        threading.Thread(target=lambda: queue.cancel(job, self.name, False), daemon=True).start()
 
     def _grace_s(self) -> float:
         """How long a job that is gone may be without an exit code before it counts as one that left none.
@@ -213,7 +219,7 @@ class Submitted:
         """
         if self._stop:
             return 0.0 if self._stop == "kill" or not self._has_begun() else STOPPED_GRACE_S
-        has_no_node = self._described.get("NodeList") == "(null)" and not self._has_begun()
+        has_no_node = self._described.get("NodeList", "?") in ("", "(null)") and not self._has_begun()
         is_current = self.jobdir.holds(script.LEFT) or self.jobdir.holds(script.SECOND_START)
         return 0.0 if has_no_node or is_current else GRACE_S
 
@@ -235,6 +241,8 @@ class Submitted:
     def _look(self) -> Any:
         """One look; of a job that is gone also what SLURM still knows of it."""
         found = queue.look(self.job, self.name) if self.job else queue.look_by_name(self.name)
+        if found.is_gone and self._may_be_two:  # the other one may have come first, and have the worker
+            found = queue.look_by_name(self.name)
         is_ending = found.seen is None or found.seen.is_ending
         wants_reason = is_ending and not self._stop and self.jobdir.read_exit_code() != FINISHED
         described = queue.described(self.job) if wants_reason and self.job else {}
@@ -259,7 +267,7 @@ class Submitted:
             self._gone_at = self._gone_at or now
             return
         assert found.seen is not None  # noqa: S101 - see above
-        if self.job is None:
+        if self.job is None or (self._may_be_two and self.job.number != found.seen.number):
             self.job = JobId(found.seen.number)
             write_record(self.jobdir, self.name, self.job)
         self._gone_at = None

@@ -34,7 +34,7 @@ class Submission(threading.Thread):
         self._argv = argv
         self._environment = environment
         self._attempt = attempt
-        self._may_be_there = may_be_there
+        self.may_be_there = may_be_there
         self._off = threading.Event()
         self.start()
 
@@ -44,7 +44,7 @@ class Submission(threading.Thread):
 
     def run(self) -> None:
         try:
-            if not (self._may_be_there and self._find()):
+            if not (self.may_be_there and self._find()):
                 self._submit()
         except Unfit as fault:  # raised where the run is watched
             self.fault = fault
