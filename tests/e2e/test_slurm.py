@@ -115,6 +115,15 @@ def test_a_job_that_somebody_cancels_ends_the_run_with_that_reason(lab: SlurmLab
     lab.until_nothing_is_left()
 
 
+def test_a_job_that_never_starts_ends_with_max_wall_seconds_and_leaves_the_queue(lab: SlurmLab) -> None:
+    lab.host(partition="closed", wall_s=8)
+    run_id, _ = lab.ask()
+    run = lab.finished(run_id)
+    assert (run["status"], run["error_code"], run["n_predictions"]) == ("error", "wall", 0)
+    assert any(line.endswith(": PENDING (PartitionDown)") for line in lab.lines(run_id))
+    lab.until_nothing_is_left()
+
+
 # kill -9.
 
 
