@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from django.utils.formats import localize
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
@@ -227,7 +228,9 @@ def _publishing(selection: Selection, config: ProjectConfig) -> Iterator[str]:
 
 
 def _published(names: Sequence[str], least: float) -> str:
-    words = {"schemas": ", ".join(names), "percent": f"{100 * least:g}"}
+    hundredths = round(100 * least, 2)
+    shown = localize(int(hundredths) if hundredths.is_integer() else hundredths)
+    words = {"schemas": ", ".join(names), "percent": shown}
     if least <= 0:
         return _("Predictions of %(schemas)s are published as prelabels: annotators see them.") % words
     return (
