@@ -80,6 +80,7 @@ def test_the_end_of_a_run_leaves_its_readers_search_and_place_alone(
     page.click("#found .context")
     page.wait_for_selector("#found ol.around li.hit")
     page.wait_for_function("document.activeElement.className === 'log around'")
+    page.wait_for_function("document.querySelector('#found ol.around').scrollTop > 0")
     page.evaluate("document.getElementById('log').scrollTop = 100")
     page.wait_for_selector("#log-follow:not(:checked)")
     page.fill("#log-q", "half a wo")

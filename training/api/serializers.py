@@ -148,6 +148,7 @@ class RunSerializer(serializers.ModelSerializer):
     progress = ProgressSerializer(source="*")
     stop = serializers.SerializerMethodField()
     splits = serializers.DictField(child=serializers.IntegerField())
+    packages = serializers.DictField(child=serializers.CharField(), help_text="Of what the worker trained with.")
     writeback = serializers.DictField(allow_null=True)
     links = serializers.SerializerMethodField()
 
@@ -156,7 +157,7 @@ class RunSerializer(serializers.ModelSerializer):
         fields = [
             *("run_id", "status", "phase", "step", "progress", "trainer", "backend", "backend_label", "schemas"),
             *("params", "seed", "source", "requested_by", "created_at", "started_at", "finished_at", "heard_at"),
-            *("splits", "bundle_digest", "host", "python", "device", "metrics", "scores", "n_predictions"),
+            *("splits", "bundle_digest", "host", "python", "device", "packages", "metrics", "scores", "n_predictions"),
             *("writeback", "retracted_at", "retracted_by", "artifact_uri", "files_dropped_at", "exit_code"),
             *("error", "error_code", "error_hint", "settled_at", "agent", "stop", "links"),
         ]

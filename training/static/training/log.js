@@ -32,6 +32,13 @@
     if (list && event.detail.target === list) fromEnd = list.scrollHeight - list.scrollTop;
   });
 
+  // A found line stands in the middle of its neighbours.
+  document.addEventListener("htmx:afterSettle", (event) => {
+    const list = event.detail.elt;
+    const hit = list && list.matches && list.matches("ol.around") ? list.querySelector("li.hit") : null;
+    if (hit) list.scrollTop = hit.offsetTop - (list.clientHeight - hit.clientHeight) / 2;
+  });
+
   const shorten = (list) => {
     const first = document.getElementById("log-before");
     while (list.children.length > MOST_LINES) list.firstElementChild.remove();
