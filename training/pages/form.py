@@ -202,7 +202,7 @@ def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
         form.controls = startform.controls(fresh)
         form.blame("trainer", _("There is no trainer “%(name)s” any more.") % {"name": run.trainer})
     form.again = run.pk
-    say_what_is_gone(form, run, trainer)
+    say_what_is_gone(form, run.schemas, params, trainer)
     return form
 
 
@@ -210,19 +210,21 @@ def first_of(project_config: config.ProjectConfig) -> str:
     return first_fitting(list(Project(project_config).schemas.values()))
 
 
-def say_what_is_gone(form: StartForm, run: Run, trainer: trainers.Trainer | None) -> None:
-    gone = [str(name) for name in run.schemas if name not in [schema.name for schema in form.schemas]]
+def say_what_is_gone(
+    form: StartForm, schemas: Sequence[str], params: Mapping[str, Any], trainer: trainers.Trainer | None
+) -> None:
+    known = [schema.name for schema in form.schemas]
+    gone = [str(name) for name in schemas if name not in known]
     if gone:
         form.blame("schemas", _("The project has no longer: %(names)s.") % {"names": ", ".join(gone)})
     blame_place(form)
     if trainer is None:
         return
-    properties = trainer.params.get("properties", {})
-    lost = sorted(name for name in run.params if name not in properties)
+    lost = sorted(name for name in params if name not in trainer.params.get("properties", {}))
     if lost:
         words = {"names": ", ".join(lost), "trainer": trainer.name}
         form.notes.append(_("Trainer %(trainer)s no longer has these parameters of that run: %(names)s.") % words)
-    _params, wrong = startform.read(trainer.params, startform.typed_of(trainer.params, run.params))
+    _params, wrong = startform.read(trainer.params, startform.typed_of(trainer.params, params))
     for name, message in wrong.items():
         form.blame(name, message)
 
