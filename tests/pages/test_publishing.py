@@ -91,6 +91,7 @@ def test_it_is_published_and_said_and_written_down(client: Client, own_hub: Hub,
     answer = client.post(ADDRESS, form())
     page = text_of(answer)
     assert answer.status_code == 200 and answer.headers["X-Accel-Buffering"] == "no"
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "no-store" in answer.headers["Cache-Control"]
     assert f'href="{own_hub.address}/ana/mood"' in page and 'id="published"' in page
     assert page.rstrip().endswith("</html>")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from django.utils.translation import override
 from jobfolders import make_job, moods
 
 from training.agent import worker
@@ -102,6 +103,12 @@ def test_it_says_what_the_model_was_made_from_and_how_good_it_is() -> None:
         "pip install scikit-learn==1.9.1 skops==0.16.0 huggingface_hub",
     ):
         assert part in card, part
+
+
+def test_it_is_english_whatever_its_publisher_reads() -> None:
+    english = card_of(a_subject())
+    with override("es"):
+        assert card_of(a_subject()) == english
 
 
 def test_it_says_its_limits() -> None:

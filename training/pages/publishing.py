@@ -106,7 +106,7 @@ def publish(request: HttpRequest, run_id: str) -> HttpResponseBase:
     if form.errors:
         return form_page(request, found, form, 422)
     token = Secret(request.POST.get("hub_token", "").strip())
-    response = StreamingHttpResponse(Publication(request, found, form, token).told(), content_type="text/html")
+    response = StreamingHttpResponse(Publication(request, found, form, token).told())  # of HTML in UTF-8, by default
     response.headers["X-Accel-Buffering"] = "no"  # nginx then passes on what comes, as it comes
     return response
 

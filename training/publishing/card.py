@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from django.utils.translation import override
 
 from training.agent import trainers
 from training.agent.trainers.hf.weights import HUB_NAME
@@ -49,14 +50,14 @@ class Subject:
 
     @property
     def schemas(self) -> list[Mapping[str, Any]]:
-        """The manifest's entries of the run's schemas; those that it lacks have a name alone."""
+        """The manifest's entries of the run's schemas; of those that it lacks, what the scores say."""
         known = {entry.get("name"): entry for entry in self.manifest.get("schemas") or ()}
-        return [known.get(name) or {"name": name} for name in self.run.schemas]
+        kinds = {name: scores.get("kind") for name, scores in readable(self.run.scores)}
+        return [known.get(name) or {"name": name, "kind": kinds.get(name)} for name in self.run.schemas]
 
     @property
     def kinds(self) -> list[str]:
-        scored = [scores.get("kind") for scores in self.run.scores.values() if isinstance(scores, Mapping)]
-        return [kind for kind in [*[entry.get("kind") for entry in self.schemas], *scored] if kind]
+        return [entry["kind"] for entry in self.schemas if entry.get("kind")]
 
     @property
     def stats(self) -> Mapping[str, Any]:
@@ -69,7 +70,12 @@ class Subject:
 
 def card_of(subject: Subject) -> str:
     """The whole README.md; loading.REPO stands where the repository's name will."""
-    sections = [
+    with override("en"):  # the names of scores are words of the pages, and would come in the reader's language
+        return f"---\n{header(subject)}---\n\n" + "\n\n".join(sections_of(subject)) + "\n"
+
+
+def sections_of(subject: Subject) -> list[str]:
+    return [
         f"# {words(subject.title, 400)}",
         introduction(subject),
         "## What it answers",
@@ -87,7 +93,6 @@ def card_of(subject: Subject) -> str:
         "## How it was made",
         *making(subject),
     ]
-    return f"---\n{header(subject)}---\n\n" + "\n\n".join(sections) + "\n"
 
 
 # The header.
@@ -156,7 +161,7 @@ def answers(subject: Subject) -> str:
         [words(entry["name"]), KINDS.get(entry.get("kind") or "", "not recorded"), labels_of(entry)]
         for entry in subject.schemas
     ]
-    return table(["Schema", "Answer", "Labels"], rows)
+    return table(["Schema", "Answer", "Labels"], rows, of_numbers=False)
 
 
 def labels_of(entry: Mapping[str, Any]) -> str:
@@ -274,7 +279,7 @@ def making(subject: Subject) -> Iterator[str]:
     rows += [["Seed", str(run.seed)], ["Python", words(run.python)], ["Device", words(run.device)]]
     rows += [[words(name), words(version)] for name, version in run.packages.items()]
     rows += [["Run", words(run.pk)], ["Ended", f"{run.finished_at:%Y-%m-%d}" if run.finished_at else ""]]
-    yield table(["", ""], [row for row in rows if row[1]])
+    yield table(["What", "Value"], [row for row in rows if row[1]], of_numbers=False)
     yield "Trained with potato_site, which reads studies that were annotated with Potato."
 
 

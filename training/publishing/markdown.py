@@ -29,9 +29,9 @@ def words(text: object, at_most: int = LONGEST) -> str:
     return _MEANS_SOMETHING.sub(r"\\\1", plain(text, at_most))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; its cells are Markdown already. Columns but the first are set to the right."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], of_numbers: bool = True) -> str:
+    """A table; its cells are Markdown already. Numbers, in all columns but the first, are set to the right."""
+    lines = [head, ["---", *["---:" if of_numbers else "---"] * (len(head) - 1)], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
