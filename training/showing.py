@@ -21,6 +21,16 @@ GATES = {
     "unknown_label": _("kept back: its schema has no such label"),
 }
 
+# What became of a prediction, by its column `outcome`.
+OUTCOMES = {
+    "": _("not judged"),
+    "published": _("published as a prelabel"),
+    "retracted": _("taken back"),
+    "superseded": _("replaced by a later run"),
+    "unfit_confidence": _("not judged; its confidence is no number from 0 to 1"),
+    **GATES,
+}
+
 
 # The names of scores (training.scoring) as people read them.
 SCORES = {
@@ -44,8 +54,6 @@ SCORES = {
     "jaccard": _("Jaccard index"),
 }
 CLASS_COLUMNS = ("precision", "recall", "f1", "support")
-# A table of more cells than this is no longer read, and slow to draw.
-MOST_CELLS = 40_000
 
 
 @dataclass(frozen=True)
@@ -60,17 +68,12 @@ class Figure:
 
 @dataclass(frozen=True)
 class Scores:
-    """One schema's held-out scores as tables."""
+    """One schema's held-out scores as a terminal shows them; training.scoresheet has them for a page."""
 
     schema: str
     n: int
     n_missing: int
     figures: list[Figure] = field(default_factory=list)
-    class_columns: list[str] = field(default_factory=list)
-    classes: list[tuple[str, list[Any]]] = field(default_factory=list)
-    confusion_labels: list[str] = field(default_factory=list)
-    confusion: list[tuple[str, list[Any]]] = field(default_factory=list)
-    baseline_predicts: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,22 +113,13 @@ def scores_of(run: Run) -> list[Scores]:
 
 
 def tables(schema: str, scores: Mapping[str, Any]) -> Scores:
-    """A schema's scores as training.scoring gives them; whatever part is missing leaves its table out."""
+    """A schema's scores as training.scoring gives them; whatever part is missing is left out."""
     metrics, baseline = scores.get("metrics") or {}, scores.get("baseline") or {}
-    matrix = scores.get("confusion") or {}
-    labels, rows = matrix.get("labels") or [], matrix.get("matrix") or []
-    readable = len(labels) ** 2 <= MOST_CELLS
-    predicts = scores.get("baseline_predicts")
     return Scores(
         schema=schema,
         n=scores.get("n") or 0,
         n_missing=scores.get("n_missing") or 0,
         figures=[Figure(word_of(name), value, baseline.get(name)) for name, value in metrics.items()],
-        class_columns=[word_of(name) for name in CLASS_COLUMNS],
-        classes=[(row["label"], [row.get(name) for name in CLASS_COLUMNS]) for row in scores.get("per_class") or []],
-        confusion_labels=labels if readable else [],
-        confusion=list(zip(labels, rows, strict=False)) if readable else [],
-        baseline_predicts=", ".join(map(str, predicts)) if isinstance(predicts, list) else str(predicts or ""),
     )
 
 
@@ -144,9 +138,14 @@ ALWAYS = ("n_read", "n_written")
 
 def writeback_rows(run: Run) -> list[tuple[str, Any]]:
     """The report's counts in words; those of zero are left out, but for the first two."""
-    report = run.writeback or {}
+    return [(words, n) for _key, words, n in writeback_counts(run)]
+
+
+def writeback_counts(run: Run) -> list[tuple[str, str, Any]]:
+    """(key of the report, words, count) of what writeback_rows() has."""
+    report = run.writeback if isinstance(run.writeback, Mapping) else {}
     return [
-        (str(words), report[key])
+        (key, str(words), report[key])
         for key, words in COUNTS.items()
         if report.get(key) or (key in ALWAYS and key in report)
     ]

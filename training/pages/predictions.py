@@ -18,7 +18,7 @@ from training import bulk, config, itemtexts, picking
 from training.errors import ConfigError
 from training.models import Prediction, Run
 from training.pages.access import context_light, number_of, run_or_404, staff
-from training.templatetags.training_words import outcome_word
+from training.showing import OUTCOMES
 
 MOST_LABELS = 500  # that a field offers
 
@@ -113,7 +113,7 @@ def fields_of(asked: picking.Asked, found: Run, pairs: Iterable[tuple[str, str]]
         "schema": {str(name): str(name) for name in found.schemas},
         "split": {name: str(SPLITS.get(name, name)) for name in splits},
         "outcome": {
-            name: outcome_word(picking.stored(name))
+            name: str(OUTCOMES[picking.stored(name)])
             for name in picking.OUTCOMES
             if name in outcomes or name == asked.filter.outcome
         },

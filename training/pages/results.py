@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET
 from training import curves, scoresheet
 from training.models import Run
 from training.pages.access import context_light, number_of, run_or_404, staff
+from training.pages.writtenback import writeback_context
 
 EVERY = "every 5s"
 AT_ONCE = "load"
@@ -37,6 +38,7 @@ def results_context(found: Run) -> dict[str, Any]:
         "mistakes": mistakes_of(found),
         "curves": None if later else curves.curves_of(found),
         "curves_wait": AT_ONCE if later else waits,
+        **writeback_context(found),
     }
 
 

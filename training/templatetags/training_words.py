@@ -41,14 +41,6 @@ PHASES = {
     "evaluating": gettext_lazy("evaluating"),
     "fetching": gettext_lazy("fetching the model"),
 }
-OUTCOMES = {
-    "": gettext_lazy("not judged"),
-    "published": gettext_lazy("published as a prelabel"),
-    "retracted": gettext_lazy("taken back"),
-    "superseded": gettext_lazy("replaced by a later run"),
-    "unfit_confidence": gettext_lazy("not judged; its confidence is no number from 0 to 1"),
-    **showing.GATES,
-}
 STOPS = {
     "cancel": gettext_lazy("asked to stop"),
     "wall": gettext_lazy("stopping: over its time limit"),
@@ -68,7 +60,7 @@ def phase_word(phase: str) -> str:
 
 @register.filter
 def outcome_word(outcome: str) -> str:
-    return str(OUTCOMES.get(outcome, outcome))
+    return str(showing.OUTCOMES.get(outcome, outcome))
 
 
 @register.filter
