@@ -24,6 +24,7 @@ urlpatterns = [
     path("training/agents", index.agents_fragment, name="agents"),
     path("training/runs-table", index.runs_fragment, name="runs-table"),
     path("training/compare", comparing.compare, name="compare"),
+    path("training/compare/curves", comparing.compared_curves_fragment, name="compare-curves"),
     path("training/parameters", starting.parameters_fragment, name="parameters"),
     path("training/preview", starting.preview_fragment, name="preview"),
     path("training/check", starting.check_fragment, name="check"),

@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from training import better
-from training.models import Run
+from training.models import MetricPoint, Run
 from training.pages.comparing import Line, parts
 
 UGLY = "<script>alert(1)</script>\u202e\x07😀" + "x" * 300
@@ -159,6 +159,26 @@ class TestThePage:
         stranger.force_login(User.objects.create_user("stranger", is_staff=True))
         assert stranger.get("/admin/training/compare?run=a&run=b").status_code == 403
         assert Client().get("/admin/training/compare?run=a&run=b").status_code == 302
+
+
+class TestCurves:
+    def show(self, client: Client, query: str) -> str:
+        answer = client.get(f"/admin/training/compare/curves?{query}")
+        assert answer.status_code == 200
+        return answer.content.decode()
+
+    def test_of_the_runs_lie_over_one_another(self, client: Client, two: list[Run]) -> None:
+        for run in two:
+            for step in range(5):
+                MetricPoint.objects.create(run=run, split="train", name="loss", step=step, value=1 / (step + 1))
+        MetricPoint.objects.create(run=two[0], name="alone", step=1, value=1)
+        shown = self.show(client, "run=a&run=b")
+        assert shown.count('<figure class="chart">') == 1 and "loss, train" in shown and "alone" not in shown
+        assert "<bdi>a</bdi>" in shown and "<bdi>b</bdi>" in shown
+
+    @pytest.mark.parametrize("query", ["", "run=a", "run=%00&run=nothing", "run=a&run=b"])
+    def test_are_left_out_where_there_are_none(self, client: Client, two: list[Run], query: str) -> None:
+        assert "<figure" not in self.show(client, query)
 
 
 @pytest.mark.django_db(transaction=True)

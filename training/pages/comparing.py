@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET
 
+from training import curves
 from training.agent.trainers import TRAINERS
 from training.better import best_of
 from training.models import Run
@@ -69,9 +70,38 @@ def compare(request: HttpRequest) -> HttpResponse:
     return render(request, "training/compare.html", shown, status=200 if "runs" in shown else 404)
 
 
+@staff("view_run")
+@require_GET
+def compared_curves_fragment(request: HttpRequest) -> HttpResponse:
+    """The metrics of the runs on their way, a line for each run; asked for once the page is there, for long runs."""
+    known = found(list(dict.fromkeys(request.GET.getlist("run")))[:MOST])
+    return render(request, "training/_curves.html", {"curves": curves.Curves(charts(known))})
+
+
+def charts(runs: Sequence[Run]) -> list[curves.Chart]:
+    """One for each metric and split that more than one run has."""
+    read = {run.pk: curves.read(run).series for run in runs}
+    having: dict[tuple[str, str], list[str]] = {}
+    for run_id, series in read.items():
+        for key in series:
+            having.setdefault(key, []).append(run_id)
+    shared = [(key, ids) for key, ids in having.items() if len(ids) > 1][: curves.MOST_CHARTS]
+    return [
+        one_chart(number, key, {run_id: read[run_id][key] for run_id in ids})
+        for number, (key, ids) in enumerate(shared, 1)
+    ]
+
+
+def one_chart(number: int, key: tuple[str, str], by_run: Mapping[str, Any]) -> curves.Chart:
+    name, split = key
+    title = _("%(metric)s, %(split)s") % {"metric": name, "split": split} if split else name
+    points = curves.Points(series={(title, run_id): series for run_id, series in by_run.items()})
+    return curves.chart(number, title, list(by_run), points)
+
+
 def found(ids: Sequence[str]) -> list[Run]:
     """The runs of these ids, as they were named; one query."""
-    rows = Run.objects.defer(*LARGE).in_bulk([run_id for run_id in ids if "\0" not in run_id and run_id.isprintable()])
+    rows = Run.objects.defer(*LARGE).in_bulk([run_id for run_id in ids if run_id.isprintable()])
     return [rows[run_id] for run_id in ids if run_id in rows]
 
 
