@@ -21,7 +21,7 @@ from training.agent.trainers import sklearn_text
 from training.models import Run
 from training.publishing import limits, loading
 from training.publishing.card import Subject, base_model_of, card_of
-from training.publishing.contents import OTHER, Contents, contents_of
+from training.publishing.contents import MOST_FILES, OTHER, Contents, contents_of
 from training.publishing.markdown import plain, words
 from training.runfolder import RunFolder
 
@@ -296,6 +296,11 @@ def test_a_model_that_is_alone_comes_to_the_top_and_two_keep_their_folders(
     two = contents_of(folder({f"tone/{name}": content for name, content in model.items()}))
     assert [piece.path for piece in two.pieces][:2] == ["mood/config.json", "mood/model.safetensors"]
     assert two.models == ("mood", "tone")
+
+
+def test_more_files_than_can_be_open_at_once_are_not_looked_at(folder: Callable[..., RunFolder]) -> None:
+    found = contents_of(folder({f"{number}.txt": b"x" for number in range(MOST_FILES + 1)}))
+    assert (found.is_too_many, found.pieces) == (True, ())
 
 
 def test_hidden_files_foreign_cards_and_links_stay_here(folder: Callable[..., RunFolder], tmp_path: Path) -> None:

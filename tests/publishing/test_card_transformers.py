@@ -33,7 +33,7 @@ def train(tmp_path: Path, tiny_model: str) -> Callable[..., JobDir]:
             "hf-text-classification",
             {"train": rows[:32], "val": rows[32:40], "test": rows[40:]},
             schemas,
-            params={"model": tiny_model, "learning_rate": 3e-3, "precision": "float32", **params},
+            params={"model": tiny_model, "learning_rate": 3e-3, "precision": "float32", "min_steps": 20, **params},
             device="cpu",
             num_threads=1,
         )

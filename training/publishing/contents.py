@@ -64,6 +64,8 @@ def contents_of(folder: RunFolder, base_model: str = "") -> Contents:
     A model that is alone comes to the top of the repository, where `from_pretrained("you/name")` looks for it.
     """
     files, more = folder.artifacts(at_most=MOST_FILES)
+    if more:
+        return Contents((), (), OTHER, is_too_many=True)
     sent = [file for file in files if goes(file.path)]
     left_out = [file.path for file in files if not goes(file.path)]
     names = {file.path for file in sent}
@@ -82,7 +84,6 @@ def contents_of(folder: RunFolder, base_model: str = "") -> Contents:
         models=tuple(without(top, model) for model in models),
         adapters=tuple(without(top, adapter) for adapter in adapters),
         missing=tuple(missing),
-        is_too_many=more,
     )
 
 
