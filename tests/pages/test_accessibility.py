@@ -51,7 +51,7 @@ def show(page: Any, state: State) -> None:
 
 
 def faults(page: Any, axe: str, rules: list[str], width: int) -> list[str]:
-    """What axe finds of weight by these rules or sets of rules; and the page's width, if it is more than the window's."""
+    """What axe finds of weight by these rules; and the page's width, where it is more than the window's."""
     wide = page.evaluate("document.documentElement.scrollWidth")
     return [*(findings_of_axe(page, axe, rules) if rules else []), *([f"{wide} px wide"] if wide > width else [])]
 
