@@ -200,7 +200,10 @@ def _known(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """A number of at most four digits in the reader's language, with an exponent where it is very large or small."""
+    """A number of at most four digits in the reader's language, with an exponent where it is very large or small; a
+    whole one, as steps are, has all its digits."""
+    if float(value).is_integer() and abs(value) < 1e6:
+        return _plain(value)
     if value and not 1e-3 <= abs(value) < 1e6:
         mantissa, _e, exponent = f"{value:.2e}".partition("e")
         return f"{_plain(float(mantissa))}e{int(exponent)}"

@@ -205,7 +205,12 @@ def _beside(kind: Any, predicts: Any, baseline: float) -> str:
 
 def _written(value: float) -> str:
     whole = float(value).is_integer() and abs(value) >= 2
-    return number_format(value, decimal_pos=0 if whole else 3 if abs(value) < 1000 else 1)
+    return _rounded(value, 0 if whole else 3 if abs(value) < 1000 else 1)
+
+
+def _rounded(value: float, decimals: int) -> str:
+    """Django's own number_format cuts the digits off that it does not write."""
+    return number_format(round(value, decimals), decimal_pos=decimals)
 
 
 # Scores and classes.
@@ -312,7 +317,7 @@ def _error_words(bins: Iterable[plots.Bin], error: float, n: int) -> str:
     words = _(
         "Over %(n)s predictions, the confidence and the share that is right are %(error)s percentage points apart "
         "on average (expected calibration error)."
-    ) % {"error": number_format(100 * error, decimal_pos=1), "n": number_format(n)}
+    ) % {"error": _rounded(100 * error, 1), "n": number_format(n)}
     if error < 0.005 or abs(off) < error / 2:
         return words
     surer = _("The model is surer than it should be.")
@@ -320,7 +325,7 @@ def _error_words(bins: Iterable[plots.Bin], error: float, n: int) -> str:
 
 
 def _percent(value: float) -> str:
-    return _("%(n)s%%") % {"n": number_format(100 * value, decimal_pos=0)}
+    return _("%(n)s %%") % {"n": _rounded(100 * value, 0)}
 
 
 # What a column of JSON may hold.
