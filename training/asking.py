@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -55,12 +57,30 @@ def start(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str)
     return put(config, wanted, source, requested_by)
 
 
-def look_at(config: ProjectConfig, wanted: Wanted) -> None:
-    """See that what is asked for can be trained, which may take as long as reading the project; raises as `start`."""
+def look_at(config: ProjectConfig, wanted: Wanted, patience_s: float | None = None) -> None:
+    """See that what is asked for can be trained, which takes as long as reading the project; raises as `start`.
+
+    Who gives a `patience_s` goes on without having seen it where the reading takes longer. A run that turns out not to
+    be trainable then fails by itself, with the same sentence, when its bundle is to be made.
+    """
     trainer_named(wanted.trainer)
     if wanted.backend is not None:
         backends.make(wanted.backend, config)
-    preview(config, wanted.trainer, wanted.schemas)
+    if patience_s is None:
+        preview(config, wanted.trainer, wanted.schemas)
+        return
+    seen: Future[Selection] = Future()
+    threading.Thread(target=_see, args=(seen, config, wanted), name="preview", daemon=True).start()
+    with suppress(TimeoutError):
+        seen.result(patience_s)
+
+
+def _see(seen: Future[Selection], config: ProjectConfig, wanted: Wanted) -> None:
+    """What is read too late is kept in memory all the same, for whoever asks next. Touches no database."""
+    try:
+        seen.set_result(preview(config, wanted.trainer, wanted.schemas))
+    except Exception as error:
+        seen.set_exception(error)
 
 
 def put(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str) -> Run:

@@ -20,6 +20,12 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LEFT_BEHIND = ("htmx:sendAbort", "htmx:afterRequest")
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start sees what it would train on however loaded the machine is."""
+    monkeypatch.setattr("training.pages.asked.PATIENCE_S", 60.0)
+
+
 @pytest.fixture
 def owner(db: None) -> User:
     return User.objects.create_superuser("owner")

@@ -242,7 +242,7 @@ class TestOneRunOfOneForm:
         look_at = asking.look_at
 
         def together(*arguments: Any) -> None:
-            look_at(*arguments)
+            look_at(*arguments[:2])
             both.wait()
 
         monkeypatch.setattr(asking, "look_at", together)

@@ -14,6 +14,9 @@ from training.errors import BackendRefused, BadRequest, NotTrainable, TrainingEr
 from training.pages.form import AT_HEAD, StartForm, blame_place, listed
 from training.pages.once import once
 
+# From a click to a changed page is to be less than a second. The preview has mostly been read by then: it is in memory.
+PATIENCE_S = 0.6
+
 
 def run_of_form(request: HttpRequest, project_config: config.ProjectConfig, form: StartForm) -> str | None:
     """The id of the run that the form asks for; None where something is wrong with it, which then stands in it."""
@@ -21,7 +24,7 @@ def run_of_form(request: HttpRequest, project_config: config.ProjectConfig, form
     if wanted is None:
         return None
     try:
-        asking.look_at(project_config, wanted)
+        asking.look_at(project_config, wanted, PATIENCE_S)
         by = request.user.get_username()
         return once(request.session, form.token, lambda: asking.put(project_config, wanted, "manual", by))
     except BadRequest as error:
