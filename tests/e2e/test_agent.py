@@ -273,6 +273,7 @@ def test_a_trainer_of_ours_scores_there_as_it_does_here(lab: Lab) -> None:
     one, other = lab.finished(there), lab.finished(here)
     assert one["status"] == other["status"] == "success", one["error"]
     assert one["scores"] == other["scores"] and one["bundle_digest"] == other["bundle_digest"]
+    assert one["packages"] == other["packages"] and {"scikit-learn", "numpy", "scipy"} <= set(one["packages"])
     assert one["started_at"] < other["started_at"]
 
 
