@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -142,7 +142,7 @@ def scores(key: str, name: str, values: Sequence[Any], baselines: Sequence[Any] 
         Cell(value, baseline, best=place in best)
         for place, (value, baseline) in enumerate(zip(values, beside, strict=True))
     ]
-    return Line(name, cells, differs=len({str(value) for value in values}) > 1, kind="score")
+    return Line(name, cells, kind="score")
 
 
 def said_lines(rows: Iterable[Line]) -> list[Line]:
@@ -197,7 +197,12 @@ def parameter_lines(runs: Sequence[Run]) -> list[Line]:
     rows = [
         texts(name, [value(run, of_run, name) for run, of_run in zip(runs, defaults, strict=True)]) for name in names
     ]
-    return said_lines(rows)
+    return said_lines(map(among_who_has_it, rows))
+
+
+def among_who_has_it(line: Line) -> Line:
+    """A parameter that another trainer does not have is no difference between two runs."""
+    return replace(line, differs=len({cell.value for cell in line.cells if cell.value}) > 1)
 
 
 def defaults_of(trainer: str) -> dict[str, Any]:

@@ -74,13 +74,13 @@ def _status() -> Case:
 
 # What the table can be sorted by -> an expression that is NULL where there is nothing to sort by.
 SORTS: dict[str, Callable[[], Any]] = {
-    "asked": lambda: F("created_at"),
     "status": _status,
+    "score": _score,
     "trainer": lambda: F("trainer"),
     "backend": lambda: F("backend"),
     "by": lambda: Case(When(requested_by="", then=F("source")), default=F("requested_by")),
+    "asked": lambda: F("created_at"),
     "took": lambda: Took(F("finished_at"), F("started_at")),
-    "score": _score,
 }
 DESCENDING_AT_FIRST = ("asked", "took", "score")
 

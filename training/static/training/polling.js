@@ -30,7 +30,7 @@
 
   const failed = (event) => {
     if (!polls(event.detail.elt)) return;
-    failures += 1;
+    failures += event.type === "htmx:timeout" ? FAILURES_BEFORE_A_WORD : 1;
     if (failures >= FAILURES_BEFORE_A_WORD) say(true);
   };
   document.addEventListener("htmx:sendError", failed);
