@@ -50,4 +50,4 @@ def _class(type_: str) -> type[Backend]:
         return getattr(import_module(module), name)
     except Exception as error:
         message = f"The code of the backend type {type_} does not load here: {type(error).__name__}: {error}"
-        raise BackendRefused(message, "Install this site anew", "backend_broken") from error
+        raise BackendRefused(message, "Install this site anew", code="backend_broken") from error

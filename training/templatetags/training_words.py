@@ -81,11 +81,6 @@ def get_or_none(mapping: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
-def named(described: Iterable[Mapping[str, Any]], name: str) -> Mapping[str, Any]:
-    return next((entry for entry in described if entry["name"] == name), {})
-
-
-@register.filter
 def any_error(controls: Iterable[Control]) -> bool:
     return any(control.error for control in controls)
 
