@@ -34,7 +34,7 @@ def index_page(request: HttpRequest, form: StartForm | None = None, status: int 
     seen = now.look(at)
     known = labels()
     shown = context(request, title=_("Training"), at=at, labels=known, **now_context(seen, at))
-    shown |= runs_context(request, seen)
+    shown |= runs_context(request, seen.mark)
     shown["menus"] = menus(shown["table"].asked, known)
     try:
         project_config = config.current().config
@@ -66,9 +66,9 @@ def now_context(seen: now.Now, at: Any) -> dict[str, Any]:
     return {"now": seen, "current": seen.running, "queue": queue, "mark": mark}
 
 
-def runs_context(request: HttpRequest, seen: now.Now) -> dict[str, Any]:
-    """The table; `seen` is older than its rows, so that what happens in between is found at the next look."""
-    return {"table": table(request.GET), "table_mark": seen.mark}
+def runs_context(request: HttpRequest, mark: str) -> dict[str, Any]:
+    """The table; `mark` is older than its rows, so that what happens in between is found at the next look."""
+    return {"table": table(request.GET), "table_mark": mark}
 
 
 @staff("view_run")
@@ -95,8 +95,8 @@ def now_fragment(request: HttpRequest) -> HttpResponse:
 @require_GET
 def runs_fragment(request: HttpRequest) -> HttpResponse:
     """The table anew; where a person asked for it, the page's address becomes that of what it shows."""
-    at = timezone.now()
-    shown = context_light(request, at=at, labels=labels(), fragment=True, **runs_context(request, now.look(at)))
+    shown = context_light(request, at=timezone.now(), labels=labels(), fragment=True)
+    shown |= runs_context(request, now.mark())
     response = render(request, "training/_runs_table.html", shown)
     if "live" in request.GET:
         return response
