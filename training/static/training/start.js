@@ -77,3 +77,9 @@ window.addEventListener("pageshow", () => {
   const button = byId("start-button");
   if (button && button.dataset.words) button.textContent = button.dataset.words;
 });
+
+// The first control with an error; a browser leaves autofocus out where the address names a part of the page.
+document.addEventListener("DOMContentLoaded", () => {
+  const first = document.querySelector("#start [autofocus]");
+  if (first) first.focus();
+});
