@@ -12,7 +12,7 @@ from html import escape
 from math import ceil, floor, isfinite, log10
 
 WIDTH, HEIGHT = 360, 200
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 30
+LEFT, RIGHT, TOP, BOTTOM = 52, 22, 10, 30
 # Of one line; the plot is some 300 units wide, and each piece of it shows four points at most.
 MOST_PIECES = 100
 MOST_DOTS = 40  # a line of so few points shows each
