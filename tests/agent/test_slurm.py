@@ -58,6 +58,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(submitted, "ENDING_LOOK_S", 0.1)
     monkeypatch.setattr(submitted, "FIRST_LOOK_S", 0.0)
     monkeypatch.setattr(submitted, "LEAVING_S", 1.0)
+    monkeypatch.setattr(submitted, "RESULT_S", 0.5)
 
 
 def told(jobdir):
@@ -509,6 +510,7 @@ def test_what_a_finished_worker_left_is_waited_for_where_its_exit_code_came_firs
     """A network file system may show the last file before the end of the earlier ones."""
     monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
     monkeypatch.setattr(submitted, "LEAVING_S", 0.1)
+    monkeypatch.setattr(submitted, "RESULT_S", 10 * PATIENCE_S)
     commands("squeue", "true")
     finish(jobdir, b'{"a": 1}\n{"b": 2}\n')
     path = jobdir.path / what
@@ -526,6 +528,16 @@ def test_what_a_finished_worker_left_is_waited_for_where_its_exit_code_came_firs
     wait_for(lambda: not worker.alive, "the end")
     assert worker.end() == 0
     assert [event.event for event in events_of(jobdir)] == ["result"]
+
+
+def test_a_worker_that_predicted_nothing_has_no_file_to_wait_for(commands, jobdir, quick, monkeypatch):
+    monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
+    commands("squeue", "true")
+    finish(jobdir, b"")
+    jobdir.predictions.unlink()
+    worker = begun(jobdir)
+    wait_for(lambda: not worker.alive, "the end")
+    assert worker.end() == 0
 
 
 def test_half_an_exit_code_is_none(jobdir):

@@ -62,13 +62,13 @@ class SharedDir(JobDir):
         except (OSError, ValueError):
             return None
 
-    def has_predictions(self, count: int) -> bool:
+    def has_predictions(self) -> bool:
         """Whether the file is there to its end, as far as the end shows."""
         try:
             with open(str(self.predictions), "rb") as handle:
                 size = handle.seek(0, os.SEEK_END)
                 handle.seek(max(0, size - 1))
-                return handle.read() == b"\n" or (count == 0 and size == 0)
+                return handle.read() == b"\n"
         except OSError:
             return False
 

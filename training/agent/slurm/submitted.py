@@ -17,6 +17,7 @@ from .relaying import Copying, SharedDir
 from .submitting import Submission
 
 GRACE_S = 60.0  # for an exit code to appear after a job is gone: network file systems lag
+RESULT_S = 8.0  # for the result event behind an exit code 0: the keeper flushes one before it writes the other
 STOPPED_GRACE_S = 5.0  # the same where we ourselves stopped it, and its worker's word changes nothing any more
 ENDING_LOOK_S = 1.5  # between two looks at the queue while a job is to be gone
 ORDER_AGAIN_S = 5.0  # a cancel that SLURM did not take is told again
@@ -193,10 +194,14 @@ class Submitted:
 
     def _is_whole(self, now: float) -> bool:
         """Whether all is here that a worker leaves which finished: its result event, and its predictions."""
+        late_s = now - (self._code_at or now)
+        if self._stop or late_s >= GRACE_S:
+            return True
         result = self._copying.result
-        count = result.fields.get("n_predictions") if result is not None else None
-        is_whole = result is not None and self.jobdir.has_predictions(count if isinstance(count, int) else 0)
-        return is_whole or bool(self._stop) or now - (self._code_at or now) >= GRACE_S
+        if result is None:  # a worker that vanished with exit code 0 has none
+            return late_s >= RESULT_S
+        count = result.fields.get("n_predictions")
+        return not count or self.jobdir.has_predictions()
 
     def _sweep(self) -> None:
         if self._swept or self._gone_at is not None or self._stop == "kill":
