@@ -106,14 +106,14 @@ def waiting() -> QuerySet[Run]:
 
 def is_for_agents(backend: str, config: ProjectConfig) -> bool:
     try:
-        return backends.make(backend, config).pulls
+        return backends.pulls(backend, config)
     except UnknownBackend:
         return False
 
 
 def could_start(asking: Asking, config: ProjectConfig) -> QuerySet[Run]:
     """The queued runs that this one has to be older than: those that need no agent, and those whose agents ask too."""
-    ready = [name for name in backends.names(config) if not backends.make(name, config).pulls]
+    ready = [name for name in backends.names(config) if not backends.pulls(name, config)]
     asked = asks_these_days(asking.at).values("backend")
     return waiting().filter(Q(backend__in=[*ready, asking.backend]) | Q(backend__in=asked))
 

@@ -25,11 +25,14 @@ class World:
     dies: bool = True  # it ends when it is killed
     refuses: str = ""
     pulls: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()  # backends whose code does not load
     started: list[str] = field(default_factory=list)
     signals: list[str] = field(default_factory=list)
     words: list[Said] = field(default_factory=list)
 
     def make(self, name: str, config: Any) -> StandIn:
+        if name in self.broken:
+            raise BackendRefused("The code of the backend type ssh does not load here", code="backend_broken")
         return StandIn(name, self)
 
 

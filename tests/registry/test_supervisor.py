@@ -797,3 +797,13 @@ def test_predictions_with_labels_of_somebody_elses_making_are_kept_and_never_pub
     assert ended.status == SUCCESS and ended.writeback and ended.writeback["n_written"] == 0
     assert ended.writeback["n_skipped_unknown_label"] == ended.n_predictions > 0
     assert [text for text in lines(running, "warning") if "no such label, e.g. \"Pos\" of 'sentiment'" in text]
+
+
+def test_a_backend_whose_code_does_not_load_costs_its_own_runs_alone(stage: Stage) -> None:
+    stage.world.broken = ("gpu-server",)
+    lost, fine = stage.ask(backend="gpu-server"), stage.ask(backend="local")
+    stage.settle()
+    lost.refresh_from_db()
+    fine.refresh_from_db()
+    assert (lost.status, lost.error_code) == (ERROR, "backend_broken") and "does not load here" in lost.error
+    assert fine.status == SUCCESS

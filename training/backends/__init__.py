@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,17 @@ def make(name: str, config: ProjectConfig) -> Backend:
         message = f"The project file names no backend '{name}'"
         raise UnknownBackend(message, hint=nearest(name, [LOCAL, *entries]))
     return _class(entries[name].type)(name, entries[name])
+
+
+def pulls(name: str, config: ProjectConfig, make: Callable[[str, ProjectConfig], Backend] = make) -> bool:
+    """Whether its agents come for its runs. Raises UnknownBackend.
+
+    A place whose code does not load does not: its runs are taken at once, and fail with that sentence.
+    """
+    try:
+        return make(name, config).pulls
+    except BackendRefused:
+        return False
 
 
 def names(config: ProjectConfig) -> list[str]:

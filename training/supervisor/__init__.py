@@ -285,7 +285,7 @@ class Supervisor:
 
     def _ready(self, project: ProjectConfig) -> list[str]:
         """The backends that can start a run now; for the others an agent has to come first."""
-        return [name for name in backends.names(project) if not self._make(name, project).pulls]
+        return [name for name in backends.names(project) if not backends.pulls(name, project, self._make)]
 
     def _take(self, now: datetime) -> bool:
         """Claim the oldest run that can start, unless an older one's agent is about to ask for it."""
