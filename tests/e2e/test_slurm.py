@@ -70,8 +70,9 @@ def page(lab: SlurmLab, chromium: Any) -> Iterator[Any]:
 def start_from(page: Any, **parameters: str) -> str:
     """The start form, filled in by a person; returns the run's id."""
     page.select_option("#id_trainer", "paced")
+    page.wait_for_selector("[name=param-gate]", state="attached")  # its parameters come when it is chosen
     page.select_option("#id_backend", NAME)
-    page.click("details.parameters summary")
+    page.evaluate("document.querySelectorAll('details.parameters').forEach(more => more.open = true)")
     for name, value in parameters.items():
         page.fill(f"[name=param-{name}]", value)
     page.click("#start-button")
@@ -129,7 +130,7 @@ def test_a_job_that_never_starts_ends_with_max_wall_seconds_and_leaves_the_queue
 
 def trains_on(lab: SlurmLab, run_id: str) -> None:
     """Words of the worker come that it said after this call."""
-    lab.until_it_trains(run_id, lab.run(run_id)["progress"]["current"] + 30)
+    lab.until_it_trains(run_id, lab.until_it_trains(run_id)["progress"]["current"] + 30)
 
 
 def kill_agent(lab: SlurmLab) -> None:
