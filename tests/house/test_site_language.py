@@ -97,7 +97,7 @@ def written(template: str, **values: Any) -> str:
     [
         ("en", "0.873 1,234,567 1234 0.25 2e-05 25 % 1.0\xa0KB"),
         ("es", "0,873 1\xa0234\xa0567 1234 0,25 2e-05 25 % 1,0\xa0KB"),
-        ("pt-br", "0,873 1.234.567 1234 0,25 2e-05 25 % 1,0\xa0KB"),
+        ("pt-br", "0,873 1.234.567 1234 0,25 2e-05 25% 1,0\xa0KB"),
     ],
 )
 def test_numbers_are_written_as_the_language_writes_them(language: str, expected: str) -> None:

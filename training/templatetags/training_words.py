@@ -107,11 +107,12 @@ def figure(value: Any) -> str:
 
 
 def is_whole(value: float) -> bool:
-    return isinstance(value, int) or (value == int(value) and abs(value) < 1e15)
+    """Whether it is read as a whole number: from 10 000 on nobody reads what is behind the point."""
+    return isinstance(value, int) or (abs(value) < 1e15 and (value == int(value) or abs(value) >= 10_000))
 
 
 def grouped(value: float) -> str:
-    return formats.number_format(int(value), decimal_pos=0, force_grouping=abs(value) >= 10_000)
+    return formats.number_format(round(value), decimal_pos=0, force_grouping=abs(value) >= 10_000)
 
 
 def localised(written: str) -> str:
