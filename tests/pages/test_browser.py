@@ -71,7 +71,7 @@ def test_the_index_is_alive_without_reloading(
 ) -> None:
     page = ready(browse())
     page.evaluate("window.same = true")
-    assert "There are no runs yet" in page.inner_text("#runs")
+    assert "There are no runs yet" in page.inner_text("#runs-count")
     run = make_run(status="running", phase="running", step="epoch 1", progress_current=1, progress_total=4)
     page.wait_for_selector("#now progress")
     page.wait_for_selector(f"#run-{ID}")
