@@ -66,7 +66,7 @@ test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(if $(PYTEST_ARGS),,$(RAN_ALREADY)) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 # What meets no database, or meets it in other tests too, ran on SQLite's turn already.
-NO_DATABASE := config project house agent trainers backends connection e2e/test_ssh.py e2e/test_slurm.py e2e/test_nginx.py
+NO_DATABASE := config project house agent trainers backends connection e2e/test_ssh.py e2e/test_slurm.py e2e/test_nginx.py pages/test_accessibility.py pages/test_language_menu.py
 
 test-postgres: $(VENV)/.installed-test
 	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(NO_DATABASE:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
