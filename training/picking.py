@@ -1,21 +1,21 @@
 """Which of a run's predictions somebody wants to see: the filter, and pages of what passes it, quick in a million.
 
-A page is found in the index by split, outcome and confidence: each pair of split and outcome that the run has is in
-order there, so the most confident predictions of some or all pairs are the first rows of a few short lists. What no
-index knows, schema and label, is compared row by row, in a window of WINDOW predictions at most; where that is not
-enough for a page, the page says so, and the next one goes on behind the window. Ids are found in the index of the
-constraint that a prediction is stored once.
+A page is found in the columns of training.confidenceorder. What these do not know, the outcome, which changes, and a
+label that is no text, is compared in the database, in a window of WINDOW predictions at most; where that is not enough
+for a page, the page says so, and the next one goes on behind the window. An outcome that few predictions have is found
+by its index, and an item's id by that of the constraint that a prediction is stored once.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
 from typing import Any
 
+import numpy as np
 from django.db import connection
 from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
@@ -23,6 +23,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from training import bulk
+from training.confidenceorder import Order, Wanted
 from training.models import UNFIT_CONFIDENCE, Prediction, Run
 from training.showing import GATES
 
@@ -172,16 +173,6 @@ def _starts_with(item: str) -> Condition:
     return "substr(instance_id, 1, %s) = %s", [len(item), item]
 
 
-def _compared(wanted: Filter, run: Run) -> list[Condition]:
-    """What no index knows. A run of one schema has no prediction of another."""
-    conditions: list[Condition] = []
-    if wanted.schema and [wanted.schema] != run.schemas:
-        conditions.append(("schema = %s", [bulk.key(wanted.schema, 200)]))
-    if wanted.label:
-        conditions.append(_is_label(wanted.label))
-    return conditions
-
-
 def queryset(wanted: Filter, run_id: str) -> QuerySet[Prediction]:
     """All that passes, to be read in the order of the ids, by stretches of them or by so many at a time."""
     rows = Prediction.objects.filter(run_id=run_id)
@@ -220,150 +211,113 @@ def stored(name: str) -> str:
 # Pages.
 
 
-def pairs_of(run: Run) -> list[tuple[str, str]]:
-    """The (split, outcome) that the run's predictions have: a step in the index for each, however many there are."""
+def outcomes_of(run: Run) -> list[str]:
+    """The outcomes that the run's predictions have: a step in the index for each, however many predictions it has."""
+    of_run = f"SELECT MIN(outcome) FROM {_TABLE} WHERE run_id = %s"  # noqa: S608  # the table's name is ours
     statement = f"""
-        WITH RECURSIVE pair(id, split, outcome) AS (
-            SELECT * FROM (
-                SELECT id, split, outcome FROM {_TABLE} WHERE run_id = %s ORDER BY split, outcome LIMIT 1
-            ) AS first
+        WITH RECURSIVE found(outcome) AS (
+            SELECT ({of_run})
             UNION ALL
-            SELECT following.id, following.split, following.outcome
-            FROM pair CROSS JOIN {_TABLE} AS following WHERE following.id = COALESCE(
-                (SELECT later.id FROM {_TABLE} AS later
-                WHERE later.run_id = %s AND later.split = pair.split AND later.outcome > pair.outcome
-                ORDER BY later.outcome LIMIT 1),
-                (SELECT later.id FROM {_TABLE} AS later WHERE later.run_id = %s AND later.split > pair.split
-                ORDER BY later.split, later.outcome LIMIT 1)
-            )
+            SELECT ({of_run} AND outcome > found.outcome) FROM found WHERE found.outcome IS NOT NULL
         )
-        SELECT split, outcome FROM pair
-    """  # noqa: S608  # the table's name is ours
+        SELECT outcome FROM found WHERE outcome IS NOT NULL
+    """  # noqa: S608
     with connection.cursor() as cursor:
-        cursor.execute(statement, [run.pk] * 3)
-        return cursor.fetchall()
+        cursor.execute(statement, [run.pk] * 2)
+        return [outcome for (outcome,) in cursor.fetchall()]
 
 
-def page(wanted: Filter, run: Run, pairs: Iterable[tuple[str, str]], after: int = 0) -> Page:
+def page(wanted: Filter, run: Run, order: Order, after: int = 0) -> Page:
     """The page that starts after the prediction of the id `after`, in the order of the filter.
 
-    Without a search the order is by confidence, those without one at the end; with one by item and schema.
+    Without a search that is the order of confidence, those without one at the end; with one by item and schema.
     """
     past = Prediction.objects.defer("scores", "label").filter(run=run, pk=after).first() if after else None
-    fitting = [
-        pair
-        for pair in pairs
-        if (not wanted.split or pair[0] == stored(wanted.split))
-        and (not wanted.outcome or pair[1] == stored(wanted.outcome))
-    ]
-    if not fitting:
-        return Page([])
     if wanted.item:
         return _searched(wanted, run, past)
-    return _by_confidence(wanted, run, fitting, past)
+    if wanted.outcome:
+        of_outcome = Prediction.objects.filter(run=run, outcome=stored(wanted.outcome)).order_by("pk")
+        few = list(of_outcome.values_list("pk", flat=True)[: WINDOW + 1])
+        if len(few) <= WINDOW:
+            return _of_few(wanted, run, few, past)
+    return _in_order(wanted, run, order, past)
 
 
-Keys = Sequence[Any]
-# The conditions of what lies behind `past` and up to `until`, each of one stretch of an index.
-Between = Callable[[Keys | None, Keys | None], list[Condition]]
+def _in_order(wanted: Filter, run: Run, order: Order, past: Prediction | None) -> Page:
+    """By the columns in the order of confidence; the database compares what these do not have."""
+    ids = order.ids[_places(wanted, order, past)]
+    compared = _compared(wanted)
+    if not compared:
+        return Page(_predictions(ids[:PAGE]), int(ids[PAGE - 1]) if len(ids) > PAGE else None)
+    window = ids[:WINDOW].tolist()
+    passing = _passing(compared, run, window)
+    found = [pk for pk in window if pk in passing]
+    if len(found) > PAGE:
+        return Page(_predictions(found[:PAGE]), found[PAGE - 1])
+    if len(ids) > WINDOW:
+        return Page(_predictions(found), window[-1], WINDOW)
+    return Page(_predictions(found))
 
 
-@dataclass(frozen=True)
-class _Lists:
-    """Lists of predictions that an index has in order, to be read as one list in the order of `keys`."""
-
-    parts: Sequence[Condition]
-    keys: tuple[str, ...]
-    between: Between
-    descending: bool = False
-
-    def rows(self, compared: Sequence[Condition], past: Keys | None) -> Page:
-        """Up to a page; where rows are compared, those of the first window alone."""
-        until = self._end_of_window(past) if compared else None
-        statement, values = self._statement(_COLUMNS, self.between(past, until), compared, PAGE + 1)
-        found = list(Prediction.objects.raw(statement, values))
-        if len(found) > PAGE:
-            return Page(found[:PAGE], found[PAGE - 1].pk)
-        if until is not None:
-            return Page(found, until[-1], WINDOW)
-        return Page(found)
-
-    def _end_of_window(self, past: Keys | None) -> Keys | None:
-        """The keys, and the id, of the last prediction of a window; None where there are not so many."""
-        columns = tuple(dict.fromkeys((*self.keys, "id")))
-        statement, values = self._statement(columns, self.between(past, None), [], WINDOW)
-        with connection.cursor() as cursor:
-            cursor.execute(f"{statement} OFFSET {WINDOW - 1}", values)
-            found: Keys | None = cursor.fetchone()
-        return found
-
-    def _statement(
-        self, columns: Sequence[str], stretches: Sequence[Condition], compared: Sequence[Condition], most: int
-    ) -> tuple[str, list[Any]]:
-        order = ", ".join(f"{name}{' DESC' if self.descending else ''}" for name in self.keys)
-        lists, values = [], []
-        for part, stretch in product(self.parts, stretches):
-            where = [part, stretch, *compared]
-            lists.append(
-                f"SELECT * FROM (SELECT {', '.join(columns)} FROM {_TABLE} "  # noqa: S608  # names are ours
-                f"WHERE {' AND '.join(f'({sql})' for sql, _ in where)} ORDER BY {order} LIMIT {most}) AS list"
-            )
-            values += _values(where)
-        together = " UNION ALL ".join(lists)
-        return f"SELECT * FROM ({together}) AS lists ORDER BY {order} LIMIT {most}", values  # noqa: S608
+def _places(wanted: Filter, order: Order, past: Prediction | None) -> Any:
+    """Where in the columns those are that may be wanted, in the order in which they are."""
+    fitting = Wanted(
+        split=stored(wanted.split) if wanted.split else None,
+        schema=bulk.key(wanted.schema, 200) if wanted.schema else None,
+        label=wanted.label or None,
+        outcome=stored(wanted.outcome) if wanted.outcome else None,
+    )
+    low, high = order.between(wanted.min_confidence, wanted.max_confidence)
+    down = wanted.sort == MOST_CONFIDENT
+    at = None if past is None else order.place_of(past.pk, past.confidence)
+    if at is not None and at < order.n_known:
+        low, high = (low, min(high, at)) if down else (max(low, at + 1), high)
+    parts = []
+    if (at is None or at < order.n_known) and low < high:
+        sure = order.fits(low, high, fitting)
+        parts.append(sure[::-1] if down else sure)
+    if wanted.min_confidence is None and wanted.max_confidence is None:
+        first = order.n_known if at is None or at < order.n_known else at + 1
+        parts.append(order.fits(first, len(order.ids), fitting))
+    return np.concatenate(parts) if parts else np.array([], int)
 
 
-def _by_confidence(wanted: Filter, run: Run, pairs: Sequence[tuple[str, str]], past: Prediction | None) -> Page:
-    """First those that have a confidence, then those that have none, by their ids."""
-    parts: list[Condition] = [("run_id = %s AND split = %s AND outcome = %s", [run.pk, *pair]) for pair in pairs]
-    compared = _compared(wanted, run)
-    sure = Page([])
-    if past is None or past.confidence is not None:
-        down = wanted.sort == MOST_CONFIDENT
-        lists = _Lists(parts, ("confidence", "id"), _between_confidences(wanted, down), down)
-        sure = lists.rows(compared, None if past is None else (past.confidence, past.pk))
-    if sure.next is not None or wanted.min_confidence is not None or wanted.max_confidence is not None:
-        return sure
-    unsure = _Lists(parts, ("id",), _between_unsure)
-    return _joined(sure.rows, unsure.rows(compared, (past.pk,) if past and past.confidence is None else None))
+def _compared(wanted: Filter) -> list[Condition]:
+    conditions: list[Condition] = []
+    if wanted.outcome:
+        conditions.append(("outcome = %s", [stored(wanted.outcome)]))
+    if wanted.label:
+        conditions.append(_is_label(wanted.label))
+    return conditions
 
 
-def _between_confidences(wanted: Filter, down: bool) -> Between:
-    """In the order of confidence and id. SQLite finds no place among equal confidences by a pair of the two, and would
-    read them all, who may be a million: so the equal ones at both ends are stretches of their own."""
-    behind, before = ("<", ">") if down else (">", "<")
-
-    def between(past: Keys | None, until: Keys | None) -> list[Condition]:
-        if past and until and past[0] == until[0]:
-            ids = f"id {behind} %s AND id {before}= %s"
-            return [(f"confidence = %s AND {ids}", [past[0], past[1], until[1]])]
-        within = _confidences(wanted)
-        stretches: list[Condition] = []
-        if past:
-            stretches.append((f"confidence = %s AND id {behind} %s", [past[0], past[1]]))
-            within.append((f"confidence {behind} %s", [past[0]]))
-        if until:
-            stretches.append((f"confidence = %s AND id {before}= %s", [until[0], until[1]]))
-            within.append((f"confidence {before} %s", [until[0]]))
-        return [*stretches, (" AND ".join(sql for sql, _ in within), _values(within))]
-
-    return between
+def _passing(compared: Sequence[Condition], run: Run, ids: Sequence[int]) -> set[int]:
+    where = " AND ".join(f"({sql})" for sql, _ in compared)
+    given = "IN (SELECT value FROM json_each(%s))" if bulk.is_sqlite() else "= ANY(%s)"
+    statement = f"SELECT id FROM {_TABLE} WHERE id {given} AND {where}"  # noqa: S608  # names are ours
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [json.dumps(ids) if bulk.is_sqlite() else [*ids], *_values(compared)])
+        return {pk for (pk,) in cursor.fetchall()}
 
 
-def _between_unsure(past: Keys | None, until: Keys | None) -> list[Condition]:
-    bounds: list[Condition] = [("confidence IS NULL", [])]
-    if past:
-        bounds.append(("id > %s", [past[0]]))
-    if until:
-        bounds.append(("id <= %s", [until[0]]))
-    return [(" AND ".join(sql for sql, _ in bounds), _values(bounds))]
+def _of_few(wanted: Filter, run: Run, ids: Sequence[int], past: Prediction | None) -> Page:
+    """Of an outcome that so few predictions have that all of them can be looked at."""
+    rows = queryset(replace(wanted, outcome=""), run.pk).filter(pk__in=ids).values_list("pk", "confidence")
+    sign = -1 if wanted.sort == MOST_CONFIDENT else 1
+
+    def key(pk: int, confidence: float | None) -> tuple[bool, float, int]:
+        return (True, 0.0, pk) if confidence is None else (False, sign * confidence, sign * pk)
+
+    keys = sorted((key(pk, confidence), pk) for pk, confidence in rows)
+    behind = [pk for at, pk in keys if past is None or at > key(past.pk, past.confidence)]
+    return Page(_predictions(behind[:PAGE]), behind[PAGE - 1] if len(behind) > PAGE else None)
 
 
-def _joined(rows: list[Prediction], following: Page) -> Page:
-    together = rows + following.rows
-    if len(together) > PAGE:
-        return Page(together[:PAGE], together[PAGE - 1].pk)
-    return replace(following, rows=together)
+def _predictions(ids: Any) -> list[Prediction]:
+    """The predictions in the order of the ids."""
+    wanted = [int(pk) for pk in ids]
+    found = Prediction.objects.defer("scores").in_bulk(wanted)
+    return [found[pk] for pk in wanted if pk in found]
 
 
 def _confidences(wanted: Filter) -> list[Condition]:
@@ -372,7 +326,7 @@ def _confidences(wanted: Filter) -> list[Condition]:
         bounds.append(("confidence >= %s", [wanted.min_confidence]))
     if wanted.max_confidence is not None:
         bounds.append(("confidence <= %s", [wanted.max_confidence]))
-    return bounds or [("confidence IS NOT NULL", [])]
+    return bounds
 
 
 def _values(conditions: Iterable[Condition]) -> list[Any]:
@@ -380,45 +334,66 @@ def _values(conditions: Iterable[Condition]) -> list[Any]:
 
 
 def _searched(wanted: Filter, run: Run, past: Prediction | None) -> Page:
-    """From the id on that is searched for: what starts with it follows, whatever the database's order of texts."""
-    schemas = [wanted.schema] if wanted.schema else run.schemas
-    parts: list[Condition] = [("run_id = %s AND schema = %s", [run.pk, bulk.key(name, 200)]) for name in schemas]
-    compared = [
-        _starts_with(wanted.item),
-        *([_is_label(wanted.label)] if wanted.label else []),
-        *([("split = %s", [stored(wanted.split)])] if wanted.split else []),
-        *([("outcome = %s", [stored(wanted.outcome)])] if wanted.outcome else []),
-        *(_confidences(wanted) if wanted.min_confidence is not None or wanted.max_confidence is not None else []),
-    ]
-    lists = _Lists(parts, ("instance_id", "schema"), _between_ids(wanted.item))
-    found = lists.rows(compared, (past.instance_id, past.schema) if past else None)
-    if found.looked_at and found.next is not None and not _near(wanted.item, found.next, run):
-        return Page(found.rows)
+    """From the id on that is searched for: what starts with it follows, whatever the database's order of texts. The
+    index of the constraint that a prediction is stored once has the ids of each schema in order."""
+    compared = [_starts_with(wanted.item), *_compared(wanted), *_confidences(wanted)]
+    if wanted.split:
+        compared.append(("split = %s", [stored(wanted.split)]))
+    until = _end_of_window(wanted, run, past)
+    statement, values = _by_ids(wanted, run, past, until, ", ".join(_COLUMNS), compared, PAGE + 1)
+    found = list(Prediction.objects.raw(statement, values))
+    if len(found) > PAGE:
+        return Page(found[:PAGE], found[PAGE - 1].pk)
+    if until is not None and _letters(until[0]).startswith(_letters(wanted.item)):
+        return Page(found, until[2], WINDOW)
+    return Page(found)
+
+
+def _end_of_window(wanted: Filter, run: Run, past: Prediction | None) -> tuple[str, str, int] | None:
+    """Item, schema and id of the last prediction of a window; None where there are not so many."""
+    statement, values = _by_ids(wanted, run, past, None, "instance_id, schema, id", [], WINDOW)
+    with connection.cursor() as cursor:
+        cursor.execute(f"{statement} OFFSET {WINDOW - 1}", values)
+        found: tuple[str, str, int] | None = cursor.fetchone()
     return found
 
 
-def _between_ids(item: str) -> Between:
+def _by_ids(
+    wanted: Filter,
+    run: Run,
+    past: Prediction | None,
+    until: tuple[str, str, int] | None,
+    columns: str,
+    compared: Sequence[Condition],
+    most: int,
+) -> tuple[str, list[Any]]:
+    """The statement, and its parameters, for predictions from the searched id on, behind `past` and up to `until`."""
+    between = _between(wanted.item, past, until)
+    lists, values = [], []
+    for schema in [wanted.schema] if wanted.schema else run.schemas:
+        where = [("run_id = %s AND schema = %s", [run.pk, bulk.key(schema, 200)]), *between, *compared]
+        lists.append(
+            f"SELECT * FROM (SELECT {columns} FROM {_TABLE} "  # noqa: S608  # names are ours
+            f"WHERE {' AND '.join(f'({sql})' for sql, _ in where)} ORDER BY instance_id, schema LIMIT {most}) AS list"
+        )
+        values += _values(where)
+    together = " UNION ALL ".join(lists)
+    return f"SELECT * FROM ({together}) AS lists ORDER BY instance_id, schema LIMIT {most}", values  # noqa: S608
+
+
+def _between(item: str, past: Prediction | None, until: tuple[str, str, int] | None) -> list[Condition]:
     """One bound at each end, for SQLite takes the first of several."""
-
-    def between(past: Keys | None, until: Keys | None) -> list[Condition]:
-        bounds: list[Condition] = [("instance_id >= %s", [item])]
-        if past:
-            bounds = [("(instance_id, schema) > (%s, %s)", [*past])]
-        if until:
-            bounds.append(("(instance_id, schema) <= (%s, %s)", [*until[:2]]))
-        elif bulk.is_sqlite():  # there texts are in the order of their characters, so that the end is known, too
-            bounds.append(("instance_id < %s", [f"{item}\U0010ffff"]))
-        return [(" AND ".join(sql for sql, _ in bounds), _values(bounds))]
-
-    return between
-
-
-def _near(item: str, pk: int, run: Run) -> bool:
-    """Whether the last prediction of a window may have others behind it that start with the text: some databases pass
-    over blanks and the size of letters where they put texts in order."""
-    last = Prediction.objects.filter(run=run, pk=pk).values_list("instance_id", flat=True).first() or ""
-    return _letters(last).startswith(_letters(item))
+    bounds: list[Condition] = [("instance_id >= %s", [item])]
+    if past:
+        bounds = [("(instance_id, schema) > (%s, %s)", [past.instance_id, past.schema])]
+    if until:
+        bounds.append(("(instance_id, schema) <= (%s, %s)", [until[0], until[1]]))
+    elif bulk.is_sqlite():  # there texts are in the order of their characters, so that the end is known, too
+        bounds.append(("instance_id < %s", [f"{item}\U0010ffff"]))
+    return bounds
 
 
 def _letters(text: str) -> str:
+    """Some databases pass over blanks, signs and the size of letters where they put texts in order: behind the last
+    prediction of a window there may be others that start with the text."""
     return re.sub(r"\W|_", "", text).casefold()

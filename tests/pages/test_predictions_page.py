@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from training import config, itemtexts, picking
+from training import confidenceorder, config, itemtexts, picking
 from training.models import Prediction, Run
 from training.picking import Filter
 
@@ -62,9 +63,10 @@ def run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def all_pages(wanted: Filter, run: Run) -> list[Prediction]:
-    pairs, found, after = picking.pairs_of(run), list[Prediction](), 0
+    order, found, after = confidenceorder.of(run, None), list[Prediction](), 0
+    assert order is not None
     for _ in range(400):
-        page = picking.page(wanted, run, pairs, after)
+        page = picking.page(wanted, run, order, after)
         assert len(page.rows) <= picking.PAGE
         found += page.rows
         if page.next is None:
@@ -134,28 +136,74 @@ def test_the_pages_together_are_what_passes_in_order_each_once(run: Run, wanted:
         assert all(row.confidence is None for row in found[len(sure) :])
 
 
-def test_a_million_of_one_confidence_are_not_read_for_each_page(run: Run) -> None:
-    """The window's rows alone are compared, and the index finds where they start."""
-    Prediction.objects.filter(run=run).update(confidence=1.0, split="val", outcome="published")
-    pairs = picking.pairs_of(run)
-    after = picking.page(Filter(), run, pairs).next
-    assert after is not None
-    with CaptureQueriesContext(connection) as asked:
-        picking.page(Filter(), run, pairs, after)
-    if connection.vendor != "sqlite":
-        return
-    statement = next(query["sql"] for query in asked if "UNION ALL" in query["sql"])
-    with connection.cursor() as cursor:
-        cursor.execute("EXPLAIN QUERY PLAN " + statement.replace("%", "%%"))
-        plan = [row[3] for row in cursor.fetchall() if "training_prediction" in row[3]]
-    index = "SEARCH training_prediction USING INDEX predictions_by_confidence (run_id=? AND split=? AND outcome=?"
-    assert plan == [f"{index} AND confidence=? AND id<?)", f"{index} AND confidence>? AND confidence<?)"]
+@pytest.mark.parametrize("wanted", FILTERS[:17], ids=lambda wanted: wanted.query() or "everything")
+def test_the_file_gives_the_same_order(
+    run: Run, wanted: Filter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_hand = all_pages(wanted, run)
+    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
+    assert confidenceorder.of(run, tmp_path) is None
+    confidenceorder.build(run, tmp_path)
+    order = confidenceorder.of(run, tmp_path)
+    assert order is not None and len(order.ids) == 300
+    monkeypatch.setattr(confidenceorder, "of", lambda *_: order)
+    assert [row.pk for row in all_pages(wanted, run)] == [row.pk for row in by_hand]
 
 
-def test_the_pairs_of_split_and_outcome_are_those_of_this_run(run: Run) -> None:
-    expected = set(Prediction.objects.filter(run=run).order_by().values_list("split", "outcome").distinct())
-    assert len(expected) == 16 and picking.pairs_of(run) == sorted(expected)
-    assert picking.pairs_of(Run(pk="nothing")) == []
+def test_what_has_become_of_a_prediction_since_the_file_was_made_is_seen(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
+    monkeypatch.setattr(picking, "WINDOW", 8)  # so that no outcome is of few
+    confidenceorder.build(run, tmp_path)
+    order = confidenceorder.of(run, tmp_path)
+    monkeypatch.setattr(confidenceorder, "of", lambda *_: order)
+    published = Prediction.objects.filter(run=run, outcome="published")
+    for at, outcome in enumerate(("superseded", "retracted", "rejected", "train_split")):
+        Prediction.objects.filter(pk__in=published.values_list("pk", flat=True)[:12]).update(outcome=outcome)
+        Prediction.objects.filter(run=run, outcome="", pk__endswith=at).update(outcome=outcome)
+    Prediction.objects.filter(run=run, outcome="").update(outcome="missing_item")
+    for outcome in (
+        "published",
+        "superseded",
+        "retracted",
+        "rejected",
+        "train_split",
+        "missing_item",
+        "low_confidence",
+    ):
+        expected = Prediction.objects.filter(run=run, outcome=outcome).values_list("pk", flat=True)
+        assert {row.pk for row in all_pages(Filter(outcome=outcome), run)} == set(expected), outcome
+
+
+def test_a_file_of_another_number_of_predictions_is_not_believed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
+    confidenceorder.build(run, tmp_path)
+    assert confidenceorder.of(Run(pk=run.pk, n_predictions=299), tmp_path) is None
+    file = tmp_path / confidenceorder.FILE
+    for damaged in (file.read_bytes()[:-8], b"", b"x" * 9000, b"{}".ljust(9000)):
+        file.write_bytes(damaged)
+        assert confidenceorder.of(run, tmp_path) is None
+    confidenceorder.build(run, tmp_path)
+    assert confidenceorder.of(run, tmp_path) is not None
+
+
+def test_a_large_run_is_put_in_order_once_it_is_over(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
+    folder = config.current().config.runs / run.pk
+    Run.objects.filter(pk=run.pk).update(status="running", finished_at=None)
+    assert "not put in order yet" in client.get(f"{PAGE}/predictions?outcome=rejected").content.decode()
+    Run.objects.filter(pk=run.pk).update(status="success", finished_at=run.created_at)
+    folder.mkdir(parents=True)
+    assert client.get(f"{PAGE}/predictions").content.decode().count('<th scope="row" class="id">') == 7
+    assert (folder / confidenceorder.FILE).is_file()
+
+
+def test_the_outcomes_are_those_of_this_run(run: Run) -> None:
+    assert picking.outcomes_of(run) == ["", "low_confidence", "published", "rejected"]
+    assert picking.outcomes_of(Run(pk="nothing")) == []
 
 
 def test_the_filter_is_in_the_address_and_in_those_of_the_files(client: Client, run: Run) -> None:
@@ -206,6 +254,8 @@ def test_an_odd_start_of_a_page_is_the_first_page(client: Client, run: Run, past
 
 def test_where_a_window_has_too_little_the_page_says_so_and_goes_on(client: Client, run: Run) -> None:
     Prediction.objects.filter(run=run).update(label="common")
+    assert "No prediction passes" in client.get(f"{PAGE}/predictions?label=rare").content.decode()
+    Prediction.objects.filter(run=run).update(label=["common"])
     page = client.get(f"{PAGE}/predictions?label=rare").content.decode()
     assert "Among the next 40 predictions 0 pass this filter." in page and "Look on" in page
     assert "No prediction passes this filter." in client.get(f"{PAGE}/predictions?item=nobody").content.decode()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -14,7 +16,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 from django_htmx.http import push_url
 
-from training import bulk, config, itemtexts, picking
+from training import confidenceorder, config, itemtexts, picking
 from training.errors import ConfigError
 from training.models import Prediction, Run
 from training.pages.access import context_light, number_of, run_or_404, staff
@@ -72,17 +74,20 @@ def predictions_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
-    pairs = picking.pairs_of(found)
+    outcomes = picking.outcomes_of(found)
+    order = order_of(found) if outcomes else None
     asked = picking.asked(request.GET)
-    refuse_unknown(asked, found, pairs)
+    refuse_unknown(asked, found, order)
     past = number_of(request, "past")
-    page = picking.page(asked.filter, found, pairs, past) if pairs and not asked.errors else picking.Page([])
-    texts = texts_of(found, page.rows)
+    page = picking.Page([])
+    if order is not None and not asked.errors:
+        page = picking.page(asked.filter, found, order, past)
     wanted = asked.filter
     query = wanted.query()
     return {
-        "has_predictions": bool(pairs),
-        "predictions": [row_of(row, texts) for row in page.rows],
+        "has_predictions": bool(outcomes),
+        "predictions_unordered": bool(outcomes) and order is None,
+        "predictions": rows_of(found, page.rows),
         "predictions_past": past,
         "predictions_next": wanted.query(past=page.next) if page.next is not None else "",
         "predictions_first": query,
@@ -91,31 +96,53 @@ def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
         "predictions_errors": asked.errors,
         "predictions_all": wanted.is_open,
         "files_query": f"?{query}" if query else "",
-        "filters": fields_of(asked, found, pairs),
+        "filters": fields_of(asked, found, outcomes, splits_of(found, order)),
         "labels_offered": labels_of(found, wanted.schema),
     }
 
 
-def refuse_unknown(asked: picking.Asked, found: Run, pairs: Iterable[tuple[str, str]]) -> None:
+def order_of(found: Run) -> confidenceorder.Order | None:
+    """The order that was made when the run was settled. Of a run that is older than that, it is made now, once, in some
+    seconds; of one that is not over, its predictions may not all be there."""
+    folder = folder_of(found)
+    order = confidenceorder.of(found, folder)
+    if order is None and folder is not None and found.is_over:
+        with suppress(OSError):
+            confidenceorder.build(found, folder)
+        order = confidenceorder.of(found, folder)
+    return order
+
+
+def folder_of(found: Run) -> Path | None:
+    try:
+        return config.current().config.runs / found.pk
+    except ConfigError:
+        return None
+
+
+def splits_of(found: Run, order: confidenceorder.Order | None) -> list[str]:
+    """The splits that the run's predictions have, by the names that an address has for them."""
+    names = order.split_names if order is not None else list(found.splits)
+    return sorted(name or picking.NO_SPLIT for name in names)
+
+
+def refuse_unknown(asked: picking.Asked, found: Run, order: confidenceorder.Order | None) -> None:
     """A schema or a split that the run does not have is a mistake of the address, and says so."""
     if asked.filter.schema and asked.filter.schema not in found.schemas:
         asked.errors["schema"] = _("This run has no such schema.")
-    splits = {split for split, _outcome in pairs}
-    if asked.filter.split and picking.stored(asked.filter.split) not in splits | set(SPLITS):
+    if asked.filter.split and asked.filter.split not in {*splits_of(found, order), *SPLITS, picking.NO_SPLIT}:
         asked.errors["split"] = _("There is no such split.")
 
 
-def fields_of(asked: picking.Asked, found: Run, pairs: Iterable[tuple[str, str]]) -> dict[str, Field]:
+def fields_of(asked: picking.Asked, found: Run, outcomes: Sequence[str], splits: Sequence[str]) -> dict[str, Field]:
     """Field by field; a menu has what the run's predictions have, and what is chosen."""
-    splits = sorted({split or picking.NO_SPLIT for split, _outcome in pairs})
-    outcomes = {outcome or picking.UNJUDGED for _split, outcome in pairs}
     menus = {
         "schema": {str(name): str(name) for name in found.schemas},
         "split": {name: str(SPLITS.get(name, name)) for name in splits},
         "outcome": {
             name: str(OUTCOMES[picking.stored(name)])
             for name in picking.OUTCOMES
-            if name in outcomes or name == asked.filter.outcome
+            if picking.stored(name) in outcomes or name == asked.filter.outcome
         },
         "sort": {name: str(words) for name, words in SORTS.items()},
     }
@@ -148,14 +175,8 @@ def labels_of(found: Run, schema: str) -> list[str]:
     return list(labels)[:MOST_LABELS]
 
 
-def texts_of(found: Run, rows: Iterable[Prediction]) -> dict[str, itemtexts.Text]:
-    try:
-        folder = config.current().config.runs / found.pk
-    except ConfigError:
-        return {}
-    return itemtexts.find(folder, (row.instance_id for row in rows))
-
-
-def row_of(prediction: Prediction, texts: Mapping[str, itemtexts.Text]) -> Row:
-    text = texts.get(bulk.key(prediction.instance_id), itemtexts.Text("", True))
-    return Row(prediction, text.text, text.whole)
+def rows_of(found: Run, predictions: Sequence[Prediction]) -> list[Row]:
+    folder = folder_of(found) if predictions else None
+    texts = itemtexts.find(folder, (row.instance_id for row in predictions)) if folder is not None else {}
+    nothing = itemtexts.Text("", True)
+    return [Row(row, *astuple(texts.get(row.instance_id, nothing))) for row in predictions]

@@ -79,9 +79,7 @@ def address_of(found: Run, key: str) -> str:
 
 
 def live_of(found: Run) -> Live:
-    """Found by the index of training.picking, for which the splits have to be named."""
-    splits = [split for split, outcome in picking.pairs_of(found) if outcome == "published"]
-    live = Prediction.objects.filter(run=found, split__in=splits, outcome="published").order_by()
+    live = Prediction.objects.filter(run=found, outcome="published").order_by()
     n = live.values("pk")[: MOST_COUNTED + 1].count()
     return Live(min(n, MOST_COUNTED), n > MOST_COUNTED)
 

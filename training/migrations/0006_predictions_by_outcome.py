@@ -12,6 +12,6 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddIndex(
             model_name='prediction',
-            index=models.Index(fields=['run', 'split', 'outcome', 'confidence', 'id'], name='predictions_by_confidence'),
+            index=models.Index(fields=['run', 'outcome', 'id'], name='predictions_by_outcome'),
         ),
     ]
