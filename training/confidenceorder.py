@@ -47,6 +47,7 @@ _COLUMNS = (
 )
 _OTHER = 0  # of a label that is no text: its hash says nothing
 _CHECK_EVERY = 10_000
+_BLOCK = 20_000  # predictions that are looked at together
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,23 @@ class Order:
         high = self.n_known if most is None else int(np.searchsorted(known, most, "right"))
         return low, high
 
-    def fits(self, low: int, high: int, wanted: Wanted) -> Column:
-        """The places from `low` to `high` that may fit, ascending."""
+    def first(self, low: int, high: int, wanted: Wanted, most: int, down: bool = False) -> list[int]:
+        """The first `most` places from `low` to `high` that may fit, or the last ones downwards; the columns are looked
+        at only as far as that takes."""
+        found: list[int] = []
+        for start in range(0, high - low, _BLOCK):
+            end = min(start + _BLOCK, high - low)
+            places = (
+                self._fitting(high - end, high - start, wanted)[::-1]
+                if down
+                else self._fitting(low + start, low + end, wanted)
+            )
+            found += places[: most - len(found)].tolist()
+            if len(found) >= most:
+                break
+        return found
+
+    def _fitting(self, low: int, high: int, wanted: Wanted) -> Column:
         mask = np.ones(high - low, bool)
         if wanted.split is not None:
             mask &= self.columns["splits"][low:high] == _number(self.split_names, wanted.split)

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from django.db import connection
 from django.db.models import BooleanField, QuerySet
 from django.db.models.expressions import RawSQL
@@ -262,8 +261,8 @@ def _in_order(wanted: Filter, run: Run, order: Order, past: Prediction | None) -
     return Page(_predictions(found))
 
 
-def _places(wanted: Filter, order: Order, past: Prediction | None) -> Any:
-    """Where in the columns those are that may be wanted, in the order in which they are."""
+def _places(wanted: Filter, order: Order, past: Prediction | None) -> list[int]:
+    """Where in the columns those are that may be wanted, in the order in which they are: a window's, and one more."""
     fitting = Wanted(
         split=stored(wanted.split) if wanted.split else None,
         schema=bulk.key(wanted.schema, 200) if wanted.schema else None,
@@ -275,14 +274,13 @@ def _places(wanted: Filter, order: Order, past: Prediction | None) -> Any:
     at = None if past is None else order.place_of(past.pk, past.confidence)
     if at is not None and at < order.n_known:
         low, high = (low, min(high, at)) if down else (max(low, at + 1), high)
-    parts = []
-    if (at is None or at < order.n_known) and low < high:
-        sure = order.fits(low, high, fitting)
-        parts.append(sure[::-1] if down else sure)
+    places: list[int] = []
+    if at is None or at < order.n_known:
+        places = order.first(low, high, fitting, WINDOW + 1, down)
     if wanted.min_confidence is None and wanted.max_confidence is None:
-        first = order.n_known if at is None or at < order.n_known else at + 1
-        parts.append(order.fits(first, len(order.ids), fitting))
-    return np.concatenate(parts) if parts else np.array([], int)
+        behind = order.n_known if at is None or at < order.n_known else at + 1
+        places += order.first(behind, len(order.ids), fitting, WINDOW + 1 - len(places))
+    return places
 
 
 def _compared(wanted: Filter) -> list[Condition]:

@@ -22,3 +22,9 @@ def hundredths(share: Any) -> str:
 @register.filter
 def is_short(text: str) -> bool:
     return len(text) <= SHORT
+
+
+@register.filter
+def start(text: str, most: int) -> str:
+    """The start of a text; Django's truncatechars, which weighs every character, takes long for a hundred of them."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
