@@ -237,9 +237,8 @@ def page(wanted: Filter, run: Run, order: Order, after: int = 0) -> Page:
         return _searched(wanted, run, past)
     if wanted.outcome:
         of_outcome = Prediction.objects.filter(run=run, outcome=stored(wanted.outcome)).order_by("pk")
-        few = list(of_outcome.values_list("pk", flat=True)[: WINDOW + 1])
-        if len(few) <= WINDOW:
-            return _of_few(wanted, run, few, past)
+        if not of_outcome.values("pk")[WINDOW : WINDOW + 1].exists():
+            return _of_few(wanted, run, list(of_outcome.values_list("pk", flat=True)), past)
     return _in_order(wanted, run, order, past)
 
 
