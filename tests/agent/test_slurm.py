@@ -894,5 +894,34 @@ def test_a_folder_of_each_node_is_told_from_a_shared_one(path, top):
     assert login_node.top_of(path) == top
 
 
+def test_a_folder_that_cannot_be_made_is_told_by_what_is_in_the_way(tmp_path):
+    (tmp_path / "file").touch()
+    assert login_node.closed(str(tmp_path / "a" / "b")) == ""
+    assert login_node.closed(str(tmp_path / "file" / "b")) == str(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "says, taken, waits, words",
+    [
+        (
+            "echo chatter; echo 'sbatch: Job 7 to start at 2026-03-01T12:00:00 using 1 processors on nodes a' >&2",
+            True,
+            False,
+            "would start at 2026-03-01T12:00:00 using 1 processors on nodes a",
+        ),
+        ("echo taken >&2", True, False, "taken"),
+        ("echo 'sbatch: error: invalid account' >&2; exit 1", False, False, "invalid account"),
+        ("echo 'allocation failure: Requested nodes are busy' >&2; exit 1", False, True, "nodes are busy"),
+        ("echo 'allocation failure: Unable to contact slurm controller' >&2; exit 1", None, False, "Unable to contact"),
+        ("exec sleep 60", None, False, "did not answer within 0 s"),
+    ],
+)
+def test_what_sbatch_says_of_a_job_that_is_only_tried(commands, says, taken, waits, words):
+    commands("sbatch", says)
+    told = login_node.tried(["--gres=gpu:1"], 0.9)
+    assert (told["taken"], told["waits"]) == (taken, waits) and words in told["words"]
+    assert commands.argv("sbatch")[:5] == ["--test-only", "--nodes=1", "--ntasks=1", "--gres=gpu:1", "--wrap=true"]
+
+
 def test_reasons_have_a_code_each():
     assert {reason.code for reason in reasons.STATES.values()} >= {"slurm_time_limit", "slurm_preempted"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,11 +15,12 @@ from training.backends.base import Concern, Report
 from training.backends.connection import make
 from training.backends.ssh import SshBackend
 from training.backends.ssh.host import LOOK_TIMEOUT_S, Host, Looked
-from training.backends.ssh.looking import CHECK_S, CONNECT_S, Forwards, target_of
+from training.backends.ssh.looking import CHECK_S, CONNECT_S, PYTHON_S, Forwards, target_of
 from training.backends.ssh.session import Session
 from training.errors import TrainingError
 
 NO_PATH_HINT = "Name the cluster's login node as host, or set PATH in env of this backend to where the commands are"
+ROOM_HINT = "Set remote_dir of this backend to a folder that the account there may write, or may make"
 SHARED_HINT = "Name a folder on storage that the login node and the compute nodes share"
 
 
@@ -50,8 +53,20 @@ class LoginNode(Host):
             where = f"{self.entry.remote_dir} on {self.place} is {facts['directory']}"
             sentence = f"{where}, and {facts['own_to_node']} is local to each node"
             return dict(refusal=sentence, code="remote_dir_tmp", hint=SHARED_HINT, title="", warnings=[])
+        if facts["closed"]:
+            sentence = (
+                f"{self.entry.remote_dir} on {self.place} cannot be used: the account may not write {facts['closed']}"
+            )
+            return dict(refusal=sentence, code="ssh_remote_dir", hint=ROOM_HINT, title="", warnings=[])
         gpus = f"SLURM's GPUs for --gres={self.entry.gres}" if self.entry.gres else "no GPU, for gres is not set"
         return dict(refusal="", code="", hint="", title=gpus, warnings=[])
+
+
+class CheckedLoginNode(LoginNode):
+    """As a check looks: sbatch is asked as well, whether it would take the job; a run hears that from its own."""
+
+    def survey(self, packages: Sequence[str]) -> list[str]:
+        return [*super().survey(packages), "--sbatch", json.dumps(_options(self.entry))]
 
 
 class SlurmSession(Session):
@@ -88,8 +103,9 @@ def look(name: str, label: str, entry: Any) -> Report:
         with closing(make(target_of(entry), entry.ssh_client)) as connection:
             connection.connect(CONNECT_S)
             forwards = Forwards(connection)
-            looked = LoginNode(connection, entry).look((), until - time.monotonic())
-            concerns = [*_refusal(looked), *forwards.concerns(until - time.monotonic())]
+            left_s = until - time.monotonic()
+            looked = CheckedLoginNode(connection, entry).look((), left_s, max(1.0, left_s - PYTHON_S))
+            concerns = [*_refusal(looked), *_of_sbatch(entry, looked), *forwards.concerns(until - time.monotonic())]
     except TrainingError as error:
         return Report(name, label, headline, concerns=[Concern(error.message, error.hint, error.code)])
     sentence = looked.refusal[0]
@@ -103,8 +119,25 @@ def _refusal(looked: Looked) -> list[Concern]:
     return [Concern(sentence, hint, code)] if sentence else []
 
 
+def _of_sbatch(entry: Any, looked: Looked) -> list[Concern]:
+    """What sbatch says against the options; that nobody knows, or that the job would have to wait, stops no run."""
+    said = looked.facts.get("sbatch", {"taken": True})
+    if said["taken"]:
+        return []
+    host, hint = looked.facts["host"], f"Try by hand there: {shlex.join(options.trying(_options(entry)))}"
+    if said["taken"] is None:
+        sentence = f"sbatch on {host} did not say whether it takes the job: {said['words']}"
+        return [Concern(sentence, hint, code="slurm_no_word", stops=False)]
+    sentence = f"sbatch on {host} would not take the job: {said['words']}"
+    return [Concern(sentence, hint, code="slurm_refused", stops=not said["waits"])]
+
+
+def _options(entry: Any) -> list[str]:
+    return options.Settings.of({key: getattr(entry, key) for key in (*options.OPTIONS, "sbatch_args")}).words
+
+
 def _asks_for(entry: Any) -> str:
-    words = options.Settings.of({key: getattr(entry, key) for key in (*options.OPTIONS, "sbatch_args")}).words
+    words = _options(entry)
     return f"a run is submitted with {' '.join(words)}" if words else "a run is submitted without options"
 
 
@@ -116,4 +149,5 @@ def _facts(entry: Any, looked: Looked) -> list[tuple[str, str]]:
         ("Python of the job", f"{entry.job_python} (on the compute nodes, which cannot be looked at from here)"),
         *[(name, facts["commands"].get(name, "none")) for name in (*login_node.queue.COMMANDS, "scontrol")],
         ("Folder", looked.directory),
+        *([("A job now", facts["sbatch"]["words"])] if facts.get("sbatch", {}).get("taken") else []),
     ]

@@ -3,38 +3,48 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict, Sequence
+from typing import Any, Dict, List, Sequence
 
 from ..errors import NoPlace
 from ..install import is_whole
 from . import queue
-from .options import Settings
+from .options import Settings, submitting_environment, trying
 
 OWN_TO_EACH_NODE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the folders that are refused
+# What sbatch says of a job that it takes, and of one that it takes and does not start as things are.
+_WOULD_START = re.compile(r"\bJob \d+ to start at (.*)")
+_NOT_NOW = re.compile(r"\bnow\b|busy|inactive|drain|\bdown\b", re.IGNORECASE)
 
 
 def main(argv: Sequence[str]) -> int:
-    """`login DIRECTORY [--code FOLDER]`: one line of JSON, which begins with {"host": .
+    """`login DIRECTORY [--code FOLDER] [--sbatch WORDS]`: one line of JSON, which begins with {"host": .
 
-    Host, python, the path of each command, where DIRECTORY really is, and whether our code is whole in FOLDER.
+    Host, python, the path of each command, where DIRECTORY really is and what keeps us from making it, whether our
+    code is whole in FOLDER; and what sbatch says of a job with WORDS (a JSON list), asked for `--patience` seconds.
     """
     parser = argparse.ArgumentParser("login")
     parser.add_argument("directory")
     parser.add_argument("--code", default="")
-    parser.add_argument("--patience", type=float)  # nothing here needs any
+    parser.add_argument("--patience", type=float, default=queue.TIMEOUT_S)
+    parser.add_argument("--sbatch", type=json.loads)
     asked = parser.parse_args(argv)
     directory = os.path.realpath(os.path.expanduser(asked.directory))
+    found = commands()
     facts = {
         "host": os.uname().nodename,
         "python": "%d.%d.%d" % sys.version_info[:3],
-        "commands": commands(),
+        "commands": found,
         "directory": directory,
         "own_to_node": top_of(directory),
+        "closed": closed(directory),
         "has_code": is_whole(asked.code, os.path.basename(asked.code)),
     }
+    if asked.sbatch is not None and "sbatch" in found:
+        facts["sbatch"] = tried(asked.sbatch, asked.patience)
     print("\n" + json.dumps(facts), flush=True)
     return 0
 
@@ -54,6 +64,26 @@ def lacking(host: str, found: Dict[str, str]) -> str:
 def top_of(directory: str) -> str:
     """The folder above it that is each node's own; empty where there is none."""
     return next((top for top in OWN_TO_EACH_NODE if (directory + "/").startswith(top + "/")), "")
+
+
+def closed(directory: str) -> str:
+    """What keeps this account from making it or writing in it: it, or what is there of the path; else empty."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return "" if os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK) else directory
+
+
+def tried(words: List[str], patience_s: float) -> Dict[str, Any]:
+    """What sbatch says of a job with these options; nothing is submitted.
+
+    `taken`: true, false, or null where nobody knows; `waits`: a refusal that says how things are now; `words`.
+    """
+    answer = queue.ask(trying(words), patience_s, submitting_environment(os.environ))
+    start = _WOULD_START.search(answer.err + "\n" + answer.out)
+    if answer.code == 0:
+        return {"taken": True, "waits": False, "words": "would start at " + start.group(1) if start else answer.words}
+    waits = bool(_NOT_NOW.search(answer.words))
+    return {"taken": False if answer.is_plain else None, "waits": waits, "words": answer.words}
 
 
 # For an agent that somebody starts by hand.

@@ -117,6 +117,11 @@ def command_line(settings: Settings, name: str, directory: str, script: str) -> 
     return ours + settings.words + [script]
 
 
+def trying(words: Sequence[str]) -> List[str]:
+    """The argv that asks sbatch whether it would take such a job, here and by hand; it submits nothing."""
+    return ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", *words, "--wrap=true"]
+
+
 def _pattern(path: str) -> str:
     """A path as --output wants it, also below --chdir: %j is the job's id there, unless there is a backslash in it."""
     return path.replace("\\", "\\\\") if "\\" in path else path.replace("%", "%%")
