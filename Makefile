@@ -65,11 +65,11 @@ RAN_ALREADY := $(if $(PYTHON38),--ignore tests/agent)
 test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(if $(PYTEST_ARGS),,$(RAN_ALREADY)) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
-# What meets no database, or meets it in other tests too, ran on SQLite's turn already.
-NO_DATABASE := config project house agent trainers backends connection e2e/test_ssh.py e2e/test_slurm.py e2e/test_nginx.py pages/test_accessibility.py pages/test_language_menu.py
+# Beside what meets no database (tests/conftest.py): what meets it in other tests, too.
+OTHERS_MEET_IT := agent house backends connection $(addprefix e2e/test_,ssh.py slurm_runs.py nginx.py commands.py register.py serve.py)
 
 test-postgres: $(VENV)/.installed-test
-	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(NO_DATABASE:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
+	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(OTHERS_MEET_IT:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 test-agent:
 	@PYTHON38='$(PYTHON38)' sh tests/services/python38.sh

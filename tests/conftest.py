@@ -14,6 +14,23 @@ PROJECTS = Path(__file__).parent / "projects"
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On PostgreSQL's turn run what meets a database: all else, and what a browser shows, ran on SQLite's turn."""
+    if not os.environ.get("DATABASE_URL", "").startswith("postgres"):
+        return
+    chosen = [item for item in items if meets_a_database(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not meets_a_database(item)])
+    items[:] = chosen
+
+
+def meets_a_database(item: pytest.Item) -> bool:
+    asked = set(getattr(item, "fixturenames", ()))
+    if "chromium" in asked:
+        return False
+    marked = item.get_closest_marker("django_db") is not None
+    return marked or bool(asked & {"db", "transactional_db"}) or item.path.parent.name == "e2e"
+
+
 @pytest.fixture(scope="session")
 def django_db_modify_db_settings(
     django_db_modify_db_settings_parallel_suffix: None, tmp_path_factory: pytest.TempPathFactory

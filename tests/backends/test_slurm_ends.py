@@ -61,7 +61,7 @@ def provoke(place: SlurmPlace, what: str, job: str) -> None:
     elif what == "preempted":
         wanted = ["--partition=urgent", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 5"]
         assert place.cluster.run("sbatch", *wanted).returncode == 0
-    else:  # as a cluster's own tools may do it; e2e/test_slurm.py has the plain scancel
+    else:  # as a cluster's own tools may do it; e2e/test_slurm_runs.py has the plain scancel
         place.cluster.run("scancel", "--full", "--signal=TERM", job)
 
 
@@ -118,7 +118,9 @@ def test_a_job_that_is_started_a_second_time_does_not_mix_two_attempts(place: Sl
     marker = place.jobs / RUN_ID / "second_start"
 
     def came_again() -> bool:
-        place.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")  # by itself it waits for two minutes
+        # By itself it waits for two minutes. Not told all the time: each telling is work for who should start it.
+        place.cluster.run("scontrol", "update", f"jobid={job}", "StartTime=now")
+        time.sleep(1)
         return marker.exists() or not marker.parent.exists()
 
     wait_for(came_again, "the second start")
