@@ -13,7 +13,11 @@ LOWER_IS_BETTER = frozenset({"mae", "rmse", "hamming_loss", "calibration_error"}
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number, of a size that a float can have."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def goodness(name: str, value: Any) -> float | None:

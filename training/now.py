@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from django.db.models import Count
 
 from training.models import Run, SupervisorLease
+from training.soundrows import sound
 from training.states import QUEUED, RUNNING
 
 # A supervisor renews its lease about every second; after this long it has died or hangs, and runs stand still.
@@ -53,8 +54,8 @@ def look(at: datetime) -> Now:
     # The counts come first: a change between them and the rows makes the page ask once more, and is never missed.
     counts = _counts()
     rows = Run.objects.defer(*LARGE)
-    running = rows.filter(status=RUNNING).first()
-    waiting = tuple(rows.filter(status=QUEUED).order_by("created_at", "id")[:MOST_WAITING])
+    running = next(map(sound, rows.filter(status=RUNNING)[:1]), None)
+    waiting = tuple(sound(run) for run in rows.filter(status=QUEUED).order_by("created_at", "id")[:MOST_WAITING])
     lease = SupervisorLease.objects.first()
     run = running or next(iter(waiting), None)
     return Now(run, max(counts.get(QUEUED, 0), len(waiting)), lease, _works(lease, at), waiting, counts)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib import admin
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
@@ -18,6 +19,7 @@ from django_htmx.http import HttpResponseClientRefresh
 from training import asking, config
 from training.errors import ConfigError
 from training.models import Run
+from training.soundrows import sound
 
 View = Callable[..., HttpResponseBase]
 
@@ -57,6 +59,15 @@ def context_light(request: HttpRequest, **more: Any) -> dict[str, Any]:
     return {"may": {name: request.user.has_perm(f"training.{name}") for name in PERMISSIONS}, **more}
 
 
+def render(
+    request: HttpRequest, template: str, shown: Mapping[str, Any] | None = None, status: int = 200
+) -> HttpResponse:
+    """Django's render(), for texts that may hold half of a character: JSON can spell one, and UTF-8 cannot."""
+    return HttpResponse(
+        render_to_string(template, dict(shown or {}), request).encode("utf-8", "replace"), status=status
+    )
+
+
 def labels() -> dict[str, str]:
     """Backend name -> its name for a person; empty where the project file cannot be read."""
     try:
@@ -69,7 +80,7 @@ def run_or_404(run_id: str) -> Run:
     found = Run.objects.filter(pk=run_id).first() if "\0" not in run_id else None
     if found is None:
         raise Http404
-    return found
+    return sound(found)
 
 
 def number_of(request: HttpRequest, name: str) -> int:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -18,8 +17,9 @@ from training import curves
 from training.agent.trainers import TRAINERS
 from training.better import best_of
 from training.models import Run
-from training.pages.access import context, labels, staff
+from training.pages.access import context, labels, render, staff
 from training.showing import word_of
+from training.soundrows import sound
 
 FEWEST, MOST = 2, 6  # runs that are compared at once
 MOST_CLASSES = 200  # rows of one schema's classes
@@ -102,7 +102,7 @@ def one_chart(number: int, key: tuple[str, str], by_run: Mapping[str, Any]) -> c
 def found(ids: Sequence[str]) -> list[Run]:
     """The runs of these ids, as they were named; one query."""
     rows = Run.objects.defer(*LARGE).in_bulk([run_id for run_id in ids if run_id.isprintable()])
-    return [rows[run_id] for run_id in ids if run_id in rows]
+    return [sound(rows[run_id]) for run_id in ids if run_id in rows]
 
 
 def complaints(asked: Sequence[str], known: Sequence[Run]) -> list[str]:
@@ -271,8 +271,7 @@ def score_parts(runs: Sequence[Run], schema: str) -> list[Part]:
 
 
 def metric_lines(known: Sequence[Mapping[str, Any]]) -> list[Line]:
-    items = Line(_("Items held out"), [Cell(one.get("n")) for one in known], kind="count")
-    items = Line(items.name, items.cells, len({cell.value for cell in items.cells}) > 1, "count")
+    items = texts(_("Items held out"), [one.get("n") for one in known], "count")
     metrics, baselines = [part_of(one, "metrics") for one in known], [part_of(one, "baseline") for one in known]
     names = dict.fromkeys(name for of_run in metrics for name in of_run)
     rows = [

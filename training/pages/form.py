@@ -16,6 +16,7 @@ from training import config, menu, previewing, startform
 from training.agent import trainers
 from training.models import Run
 from training.project import Project, Schema
+from training.soundrows import sound
 
 AT_HEAD = "form"
 FIELDS = ("trainer", "schemas", "backend", "seed")  # those that every form has, in their order on the page
@@ -182,7 +183,8 @@ def form_of_trainer(project_config: config.ProjectConfig, data: Mapping[str, Any
 
 def run_named(run_id: str) -> Run | None:
     asked = Run.objects.filter(pk=run_id).only("trainer", "schemas", "backend", "params", "seed")
-    return asked.first() if "\0" not in run_id else None
+    found = asked.first() if "\0" not in run_id else None
+    return sound(found) if found else None
 
 
 def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
@@ -193,8 +195,7 @@ def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
         form.notes.append(_("There is no run %(run)s any more; the form is as it was.") % {"run": run_id[:50]})
         return form
     trainer = trainers.TRAINERS.get(run.trainer)
-    params = run.params if isinstance(run.params, dict) else {}
-    typed = startform.typed_of(trainer.params, params) if trainer else {}
+    typed = startform.typed_of(trainer.params, run.params) if trainer else {}
     data = {"trainer": run.trainer, "schemas": run.schemas, "backend": run.backend, "seed": str(run.seed), **typed}
     form = start_form(project_config, data if trainer else {**data, "trainer": first_of(project_config)})
     if trainer is None:
@@ -202,7 +203,7 @@ def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
         form.controls = startform.controls(fresh)
         form.blame("trainer", _("There is no trainer “%(name)s” any more.") % {"name": run.trainer})
     form.again = run.pk
-    say_what_is_gone(form, run.schemas, params, trainer)
+    say_what_is_gone(form, run.schemas, run.params, trainer)
     return form
 
 

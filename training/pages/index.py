@@ -7,7 +7,6 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -16,7 +15,7 @@ from django_htmx.http import push_url, reswap, retarget, trigger_client_event
 
 from training import asking, checking, config, now
 from training.errors import ConfigError, TrainingError
-from training.pages.access import context, context_light, labels, staff
+from training.pages.access import context, context_light, labels, render, staff
 from training.pages.form import StartForm, form_of
 from training.pages.table import menus, table
 from training.pages.waiting import waiting

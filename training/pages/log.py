@@ -11,13 +11,12 @@ from typing import Any, BinaryIO
 from django.db.models import QuerySet
 from django.db.models.functions import Length, Substr
 from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from training import bulk, config
 from training.errors import ConfigError
 from training.models import Run, StepLine
-from training.pages.access import number_of, run_or_404, staff
+from training.pages.access import number_of, render, run_or_404, staff
 from training.runfolder import KeptFile, RunFolder
 
 LINES_ON_A_PAGE = 500

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 
 from django.db import Error
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
-from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.text import slugify
@@ -26,7 +25,7 @@ from django.views.decorators.http import require_http_methods
 from training import bundle, config
 from training.errors import ConfigError, ProjectError
 from training.models import Run
-from training.pages.access import context, run_or_404, staff
+from training.pages.access import context, render, run_or_404, staff
 from training.pages.hiding import hiding
 from training.pages.publishform import PublishForm, posted_form
 from training.publishing import hub, loading, obstacles, record, underway

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.views.decorators.http import require_GET
 
 from training import curves, scoresheet
 from training.models import Run
-from training.pages.access import context_light, number_of, run_or_404, staff
+from training.pages.access import context_light, number_of, render, run_or_404, staff
 from training.pages.writtenback import writeback_context
 
 EVERY = "every 5s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 from django_htmx.http import reswap, retarget
@@ -13,13 +12,14 @@ from django_htmx.http import reswap, retarget
 from training import now
 from training.models import Run
 from training.pages import log
-from training.pages.access import context, context_light, number_of, run_or_404, staff
+from training.pages.access import context, context_light, number_of, render, run_or_404, staff
 from training.pages.artifacts import artifacts_context
 from training.pages.facts import audit_context, facts_context
 from training.pages.live import GOING, STOPPING, live_context
 from training.pages.predictions import predictions_context
 from training.pages.publishing import publish_context
 from training.pages.results import results_context
+from training.soundrows import sound
 
 STOP_POLLING = 286  # htmx's own: swap this, and ask no more
 
@@ -61,6 +61,7 @@ def live_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
         raise Http404
     if found is None:
         return render(request, "training/_gone.html", status=STOP_POLLING)
+    sound(found)
     shown_stage, after_id = request.GET.get("stage", GOING), number_of(request, "after")
     lines, more = log.after(found, after_id)
     shown = live_context(found) | {"lines": lines, "more": more, "last_line": lines[-1]["id"] if lines else after_id}

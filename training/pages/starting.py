@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
@@ -16,7 +16,7 @@ from training import asking, checking, config, previewing, startform
 from training.agent import trainers
 from training.errors import NotTrainable, TrainingError
 from training.pages import once
-from training.pages.access import staff
+from training.pages.access import render, staff
 from training.pages.asked import run_of_form
 from training.pages.form import form_of_trainer, start_form
 from training.pages.index import index_page

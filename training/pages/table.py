@@ -20,6 +20,7 @@ from training.errors import TrainingError
 from training.models import Run
 from training.project import Project
 from training.showing import word_of
+from training.soundrows import sound
 from training.states import CANCELLED, ERROR, QUEUED, RUNNING, STATES, SUCCESS
 
 RUNS_ON_A_PAGE = 25
@@ -229,7 +230,7 @@ def table(query: QueryDict) -> Table:
     asked = replace(asked, page=page.number)
     ids = list(page.object_list)
     found = Run.objects.only(*LISTED).in_bulk(ids)
-    rows = [Row(run, word_of(run.main_name), _against(run)) for run in (found[i] for i in ids if i in found)]
+    rows = [Row(sound(run), word_of(run.main_name), _against(run)) for run in (found[i] for i in ids if i in found)]
     return Table(asked, page, rows, headings(asked), _links(asked, page))
 
 

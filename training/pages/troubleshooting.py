@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
 from training import troubleshooting
-from training.pages.access import context, staff
+from training.pages.access import context, render, staff
 
 
 @staff("view_run")

@@ -1,0 +1,87 @@
+"""Rows as no part of the site writes them: whatever a column of JSON or text holds, each page is drawn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from training.models import Run
+
+MakeRun = Callable[..., Run]
+ID, OTHER = "20260301T120000-aaaaaa", "20260301T120000-bbbbbb"
+PAGE = f"/admin/training/runs/{ID}"
+COMPARED = f"/admin/training/compare?run={ID}&run={OTHER}"
+PAGES = [
+    *("/admin/training", "/admin/training/now", "/admin/training/runs-table", f"/admin/training?again={ID}", PAGE),
+    *(f"{PAGE}/live", f"{PAGE}/live?stage=going&after=0", f"{PAGE}/predictions", f"{PAGE}/curves", f"{PAGE}/publish"),
+    *(COMPARED, f"/admin/training/compare/curves?run={ID}&run={OTHER}"),
+]
+COLUMNS = ["schemas", "params", "splits", "packages", "metrics", "scores", "mistakes", "writeback", "result"]
+HUGE = 10**400
+ODD: list[Any] = [None, -1.5, HUGE, "\ud800<b>\u202e\x00", [], {}, [[1]], [{"a": 1}], {"": None}]
+
+
+@pytest.fixture
+def client(db: None, project_file: Path) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("owner"))
+    return client
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> Run:
+    make_run(OTHER, status="success", scores={"sentiment": {"n": 3, "metrics": {"accuracy": 0.5}}})
+    return make_run(ID, status="success", settled_at=timezone.now())
+
+
+def write(run: Run, **columns: Any) -> None:
+    """Past Django, which would refuse some of it."""
+    for name, value in columns.items():
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE training_run SET {name} = %s WHERE id = %s", [json.dumps(value), run.pk])
+
+
+def fallen(client: Client, pages: Sequence[str] = PAGES) -> list[str]:
+    client.raise_request_exception = False
+    return [address for address in pages if client.get(address).status_code >= 500]
+
+
+@pytest.mark.parametrize("value", ODD, ids=[repr(value)[:20] for value in ODD])
+def test_columns_of_json_may_hold_anything(client: Client, run: Run, value: Any) -> None:
+    write(run, **dict.fromkeys(COLUMNS, value))
+    assert fallen(client) == []
+    write(run, **{column: {"sentiment": value} for column in COLUMNS})
+    assert fallen(client, [PAGE, COMPARED]) == []
+
+
+@pytest.mark.parametrize("value", ODD, ids=[repr(value)[:20] for value in ODD])
+def test_every_part_of_the_scores_may_hold_anything(client: Client, run: Run, value: Any) -> None:
+    whole = {
+        "n": 3,
+        "main": {"name": value, "value": value, "baseline": value},
+        "metrics": {"accuracy": value, "x": value},
+        "baseline": {"accuracy": value},
+        "per_class": [{"label": value, "f1": value, "support": value}, value],
+        "confusion": {"labels": [value, "b"], "matrix": [[value, 1], [1, value]], "largest": [[value, value, value]]},
+        "calibration": {"error": value, "bins": [{"n": value, "low": value, "high": value}, value]},
+        "baseline_predicts": value,
+    }
+    parts = {f"without {part}": {**whole, part: value} for part in (*whole, "n_missing", "kind")}
+    mistake = {"schema": "sentiment", "item": value, "truth": value, "label": value, "confidence": value, "text": value}
+    write(run, scores={"whole": whole, **parts, "": value}, metrics={"a": {"b": value}}, mistakes=[mistake, value])
+    write(run, params={"C": value, "x": value}, packages={"a": value}, splits={"train": value}, schemas=["a", value])
+    assert fallen(client) == []
+
+
+def test_half_of_a_character_is_shown_as_a_question_mark(client: Client, run: Run) -> None:
+    write(run, params={"C": "a\ud800b"}, schemas=["x\udfffy"])
+    assert "a?b" in client.get(PAGE).text
+    assert "x?y" in client.get("/admin/training").text
