@@ -141,6 +141,16 @@ def _say_where(arguments: argparse.Namespace, password: str | None) -> None:
     else:
         say(f"A forgotten password is set anew by: potato manage {arguments.config} changepassword NAME")
     say("Ctrl-C stops the site and the supervisor; a run that is going on is taken up again at the next start.")
+    if ending := _ending_with_us():
+        say(f"Of backends with on_disconnect: cancel ({', '.join(ending)}) it ends with the supervisor's ssh session.")
+
+
+def _ending_with_us() -> list[str]:
+    """The backends whose runs do not outlive the supervisor."""
+    from training.config import current
+
+    backends = current().config.model_training.backends
+    return [name for name, entry in backends.items() if getattr(entry, "on_disconnect", "") == "cancel"]
 
 
 @dataclass

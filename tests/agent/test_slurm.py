@@ -923,5 +923,11 @@ def test_what_sbatch_says_of_a_job_that_is_only_tried(commands, says, taken, wai
     assert commands.argv("sbatch")[:5] == ["--test-only", "--nodes=1", "--ntasks=1", "--gres=gpu:1", "--wrap=true"]
 
 
+def test_settings_that_are_no_json_say_where(tmp_path):
+    (tmp_path / "slurm.json").write_text('{"gres": "gpu:1"\n')
+    with pytest.raises(ValueError, match=r"slurm\.json, line 2, is no JSON: Expecting ',' delimiter$"):
+        login_node.settings_of(tmp_path / "slurm.json")
+
+
 def test_reasons_have_a_code_each():
     assert {reason.code for reason in reasons.STATES.values()} >= {"slurm_time_limit", "slurm_preempted"}

@@ -6,11 +6,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from potato_site import serve
 from potato_site.serve import Part, Watch
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +58,8 @@ def test_a_second_signal_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Watch(parts).until_told() == 0
     assert parts[0].process is not None
     assert parts[0].process.wait(timeout=10) == -signal.SIGKILL
+
+
+def test_the_backends_whose_runs_end_with_the_supervisor_are_named(settings: Any) -> None:
+    settings.POTATO_CONFIG = str(ROOT / "examples" / "review-sentiment" / "config.yaml")
+    assert serve._ending_with_us() == ["cluster"]

@@ -95,6 +95,8 @@ def settings_of(path: Path) -> Settings:
         return Settings.of(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise ValueError("%s cannot be read: %s" % (path, error.strerror))
+    except json.JSONDecodeError as error:
+        raise ValueError("%s, line %d, is no JSON: %s" % (path, error.lineno, error.msg))
     except ValueError as error:
         raise ValueError("%s: %s" % (path, error))
 
