@@ -29,7 +29,8 @@ PERMISSIONS = ("start_run", "cancel_run", "retract_run", "publish_run")
 def staff(permission: str) -> Callable[[View], View]:
     """A page of the admin: a session of staff with that permission, CSRF, nothing kept by a cache.
 
-    A fragment whose session has ended makes the whole page load anew, and so come to the login.
+    A fragment whose session has ended makes the whole page load anew, and so come to the login. A form comes there as
+    well, and from there to the page that it stood on: what was posted is gone, and its address may answer no GET.
     """
 
     def decorate(view: View) -> View:
@@ -38,7 +39,7 @@ def staff(permission: str) -> Callable[[View], View]:
             if not admin.site.has_permission(request):
                 if request.htmx:  # type: ignore[attr-defined]
                     return HttpResponseClientRefresh()
-                return redirect_to_login(request.get_full_path(), reverse("admin:login"))
+                return redirect_to_login(page_of(request, kwargs.get("run_id")), reverse("admin:login"))
             if not request.user.has_perm(f"training.{permission}"):
                 raise PermissionDenied
             return view(request, *args, **kwargs)
@@ -46,6 +47,13 @@ def staff(permission: str) -> Callable[[View], View]:
         return never_cache(csrf_protect(guarded))
 
     return decorate
+
+
+def page_of(request: HttpRequest, run_id: str | None) -> str:
+    """The page that a request is about: its own address where it only looks, else that which has such a form."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    return reverse("training:run", args=[run_id]) if run_id else reverse("training:index")
 
 
 def context(request: HttpRequest, **more: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
 from training import asking, checking, config, previewing, startform
@@ -78,9 +78,14 @@ def check_fragment(request: HttpRequest) -> HttpResponse:
 
 
 @staff("start_run")
-@require_POST
+@require_http_methods(["GET", "POST"])
 def start(request: HttpRequest) -> HttpResponse:
-    """Start a run from the posted form; the same form posted twice comes to the same run."""
+    """Start a run from the posted form; the same form posted twice comes to the same run.
+
+    A form with mistakes stands at this address: whoever loads it again gets a fresh one.
+    """
+    if request.method == "GET":
+        return redirect("training:index")
     run_id = once.started_by(request.session, request.POST.get("token", ""))
     if run_id:
         return to_run(request, run_id)
