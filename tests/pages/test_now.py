@@ -94,7 +94,10 @@ class TestWhyARunWaits:
         assert "It is the next one and starts in a moment." in shown
         assert "for the 1 run before it" in shown and "for the 2 runs before it" in shown
         Run.objects.filter(pk="a").update(status="running", started_at=timezone.now())
-        assert fragment(client).count("It waits for the run above to end") == 2
+        shown = fragment(client)
+        assert (
+            shown.count('It waits for run <a id="waits-for-') == 2 and "1 run that waits was asked for before" in shown
+        )
 
     @pytest.mark.usefixtures("with_agents", "supervised")
     def test_for_an_agent(self, client: Client, make_run: Callable[..., Run]) -> None:
@@ -113,7 +116,34 @@ class TestWhyARunWaits:
         make_run("r", status="running")
         make_run("a", backend="lab")
         shown = fragment(client)
-        assert "It waits for the run above to end" in shown and "no token was issued" in shown
+        assert "It waits for run" in shown and "no token was issued" in shown
+
+    @pytest.mark.usefixtures("supervised")
+    def test_for_a_project_file_without_errors(
+        self, client: Client, make_run: Callable[..., Run], project_file: Path
+    ) -> None:
+        make_run("a")
+        project_file.write_text("nonsense: [", encoding="utf-8")
+        shown = fragment(client)
+        assert "no run starts until they are mended" in shown and "starts in a moment" not in shown
+
+    @pytest.mark.usefixtures("with_agents", "supervised")
+    def test_in_the_same_words_on_its_own_page(self, client: Client, make_run: Callable[..., Run]) -> None:
+        make_run("r", status="running")
+        make_run("a", backend="lab")
+        make_run("b", backend="lab", created_at=timezone.now())
+        for run in "ab":
+            queue = re.findall(r'<span class="why">.*?</span>', fragment(client), re.DOTALL)
+            own = re.findall(r'<span class="why">.*?</span>', client.get(f"/admin/training/runs/{run}").text, re.DOTALL)
+            assert own == [queue["ab".index(run)]]
+
+    def test_for_a_supervisor_is_no_alert_where_it_is_said_again_and_again(
+        self, client: Client, make_run: Callable[..., Run]
+    ) -> None:
+        make_run("a")
+        said = client.get("/admin/training/runs/a/live", headers={"HX-Request": "true"}).text
+        assert "No supervisor is running" in said and "alert" not in said
+        assert "alert" not in fragment(client)
 
     @pytest.mark.usefixtures("supervised")
     def test_in_a_long_queue_shows_the_first_and_says_how_many(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -15,20 +13,13 @@ from training import config, now
 from training.errors import ConfigError
 from training.models import Run
 from training.pages.access import labels
+from training.pages.waiting import why
 from training.states import QUEUED, SILENCE
 
 # What a page asks for. "going" and "stopping" before the end; after it "ended" while the supervisor still judges
 # predictions and makes room, then "settled", and nothing is asked any more.
 GOING, STOPPING, ENDED, SETTLED = "going", "stopping", "ended", "settled"
 SETTLES_WITHIN = timedelta(minutes=10)  # a run that is not settled by then waits for a supervisor: no page polls for it
-
-
-@dataclass(frozen=True)
-class Wait:
-    """One reason why a run waits, and the run that it waits for."""
-
-    words: str
-    run_id: str = ""
 
 
 def live_context(found: Run) -> dict[str, Any]:
@@ -41,7 +32,7 @@ def live_context(found: Run) -> dict[str, Any]:
         "label": labels().get(found.backend, found.backend),
         "now": seen,
         "at": at,
-        "waits": waits_of(found, seen) if found.status == QUEUED and seen.supervised else [],
+        "waits": why(found, seen, at) if found.status == QUEUED else None,
         "stopping": stopping_words(found, at),
     }
 
@@ -51,29 +42,6 @@ def stage_of(found: Run, at: datetime) -> str:
         return STOPPING if found.stop_asked_at else GOING
     last = max(moment for moment in (found.finished_at, found.retracted_at) if moment)
     return ENDED if found.settled_at is None and at - last < SETTLES_WITHIN else SETTLED
-
-
-def waits_of(found: Run, seen: now.Now) -> list[Wait]:
-    """Why a queued run does not start, beside what its step line says of its agent."""
-    waits = []
-    try:
-        config.current()
-    except ConfigError:
-        waits.append(Wait(_("The project file has errors; no run starts until they are mended.")))
-    if seen.running:
-        waits.append(Wait(_("It waits because one run goes at a time, and another one is going."), seen.running.pk))
-    n = runs_before(found)
-    if n:
-        words = ngettext(
-            "%(n)d run that waits was asked for before it.", "%(n)d runs that wait were asked for before it.", n
-        )
-        waits.append(Wait(words % {"n": n}))
-    return waits
-
-
-def runs_before(found: Run) -> int:
-    earlier = Q(created_at__lt=found.created_at) | Q(created_at=found.created_at, id__lt=found.pk)
-    return Run.objects.filter(earlier, status=QUEUED).count()
 
 
 def stopping_words(found: Run, at: datetime) -> str:

@@ -1,24 +1,28 @@
-"""Why each run of the queue waits, as its owner should read it."""
+"""Why a run waits, as its owner should read it: in the queue of the first page and on its own one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+from django.db.models import Q
 
 from training import checking, config
 from training.backends.agent import AgentBackend, TokenRecord, register_command
 from training.errors import ConfigError
 from training.models import Run
 from training.now import Now
+from training.states import QUEUED
 
 # An agent without work asks every few seconds; one that has not asked for this long is not coming just now.
 AGENT_IS_THERE = timedelta(seconds=15)
 
 # Reasons: what a run waits for.
-SUPERVISOR, ANOTHER, NO_TOKEN, NO_AGENT, GONE, TURN, SOON = (
-    *("supervisor", "another", "no_token", "no_agent", "gone", "turn"),
-    "soon",
+SUPERVISOR, PROJECT, ANOTHER, NO_TOKEN, NO_AGENT, GONE, TURN, SOON = (
+    *("supervisor", "project", "another"),
+    *("no_token", "no_agent", "gone"),
+    *("turn", "soon"),
 )
 
 
@@ -26,8 +30,8 @@ SUPERVISOR, ANOTHER, NO_TOKEN, NO_AGENT, GONE, TURN, SOON = (
 class Waits:
     """A run of the queue; `why` is one of the reasons above, `also` a second one that will hold it up afterwards.
 
-    `seen` is when an agent of its backend was last heard, `command` issues the token that it lacks, and `before` is how
-    many runs are before it in the queue.
+    `seen` is when an agent of its backend was last heard, `command` issues the token that it lacks, `before` is how
+    many runs are before it in the queue, and `other` is the id of the run that goes now.
     """
 
     run: Run
@@ -36,6 +40,7 @@ class Waits:
     seen: datetime | None = None
     command: str = ""
     before: int = 0
+    other: str = ""
 
     @property
     def mark(self) -> str:
@@ -44,35 +49,55 @@ class Waits:
 
 def waiting(seen: Now, at: datetime) -> list[Waits]:
     """The shown part of the queue with reasons; two queries more where some of it waits for agents."""
-    places = _agent_places(seen.waiting)
-    records = checking.records(places)
-    return [_waits(run, n, seen, places, records, at) for n, run in enumerate(seen.waiting)]
+    return _reasons(seen.waiting, 0, seen, at)
 
 
-def _agent_places(runs: Sequence[Run]) -> dict[str, str]:
-    """Backend name -> the command that issues its token, of those whose agents come for work."""
+def why(run: Run, seen: Now, at: datetime) -> Waits:
+    """The reasons of one run of the queue."""
+    return _reasons([run], runs_before(run), seen, at)[0]
+
+
+def runs_before(run: Run) -> int:
+    earlier = Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
+    return Run.objects.filter(earlier, status=QUEUED).count()
+
+
+def _reasons(runs: Sequence[Run], before: int, seen: Now, at: datetime) -> list[Waits]:
+    places = _agent_places(runs)
+    records = checking.records(places or ())
+    return [_waits(run, before + n, seen, places, records, at) for n, run in enumerate(runs)]
+
+
+def _agent_places(runs: Sequence[Run]) -> dict[str, str] | None:
+    """Backend name -> the command that issues its token, of those whose agents come for work.
+
+    None where the project file has errors.
+    """
     try:
         project = config.current().config
     except ConfigError:
-        return {}
+        return None
     entries = project.model_training.backends
     named = {run.backend for run in runs if run.backend in entries and entries[run.backend].type == AgentBackend.type}
     return {name: register_command(name, str(project.file)) for name in sorted(named)}
 
 
 def _waits(
-    run: Run, before: int, seen: Now, places: Mapping[str, str], records: Mapping[str, TokenRecord], at: datetime
+    run: Run, before: int, seen: Now, places: dict[str, str] | None, records: Mapping[str, TokenRecord], at: datetime
 ) -> Waits:
-    missing = _missing_agent(run.backend, places, records, at)
-    heard = records[run.backend].last_seen if missing and run.backend in records else None
-    command = places[run.backend] if missing == NO_TOKEN else ""
+    missing = PROJECT if places is None else _missing_agent(run.backend, places, records, at)
+    record = records.get(run.backend)
+    waits = Waits(
+        run,
+        missing or (TURN if before else SOON),
+        seen=record.last_seen if record and missing else None,
+        command=places[run.backend] if places and missing == NO_TOKEN else "",
+        before=before,
+        other=seen.running.pk if seen.running and seen.running.pk != run.pk else "",
+    )
     if not seen.supervised:
-        return Waits(run, SUPERVISOR, missing, heard, command, before)
-    if seen.running:
-        return Waits(run, ANOTHER, missing, heard, command, before)
-    if missing:
-        return Waits(run, missing, "", heard, command, before)
-    return Waits(run, TURN if before else SOON, before=before)
+        return replace(waits, why=SUPERVISOR, also=missing)
+    return replace(waits, why=ANOTHER, also=missing) if waits.other else waits
 
 
 def _missing_agent(backend: str, places: Mapping[str, str], records: Mapping[str, TokenRecord], at: datetime) -> str:

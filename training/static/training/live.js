@@ -9,7 +9,8 @@
     const element = document.querySelector(selector);
     return element ? element.textContent.trim() : "";
   };
-  const state = () => ["#live-now .status", "#live-now .phase", "#live-now .step-line", "#live-now .error-text"]
+  const state = () => ["#live-now .status", "#live-now .phase", "#live-now .step-line", "#live-now .error-text",
+    "#live-now .unsupervised strong"]
     .map(text).filter(Boolean).join(". ");
 
   const tell = () => {
