@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import Max
+from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
 from training import asking, backends
 from training.backends.agent import AgentBackend, TokenRecord, gpu_words, register_command
 from training.backends.base import Backend, Concern, Report
 from training.models import BackendToken, Run
+from training.states import RUNNING
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -128,12 +129,21 @@ def records(names: Iterable[str]) -> dict[str, TokenRecord]:
     """Backend name -> the record of its token, of those that have one. An agent is also seen by what it reports."""
     wanted = list(names)
     found = {token.backend: _record(token) for token in BackendToken.objects.filter(backend__in=wanted)}
-    reported = Run.objects.filter(backend__in=list(found), heard_at__isnull=False).exclude(agent="")
+    reported = _lately_or_now().filter(backend__in=list(found), heard_at__isnull=False).exclude(agent="")
     for name, heard_at in reported.values_list("backend").annotate(Max("heard_at")).order_by():
         record = found[name]
         if heard_at > (record.last_seen or record.issued_at):
             found[name] = replace(record, last_seen=heard_at)
     return found
+
+
+# What an agent reported last is in one of the newest runs, or in the one that goes now: of 10,000 no more are read.
+NEWEST = 200
+
+
+def _lately_or_now() -> QuerySet[Run]:
+    newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST]
+    return Run.objects.filter(Q(status=RUNNING) | Q(pk__in=newest))
 
 
 def _record(token: BackendToken) -> TokenRecord:
