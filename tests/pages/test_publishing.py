@@ -168,6 +168,7 @@ def test_what_was_written_stays_in_the_form_when_it_fails_but_for_the_token(
         ({"hub_token": ""}, "A token of the Hub"),
         ({"hub_token": "hf_a b"}, "This is no token"),
         ({"hub_token": "hf_ü"}, "This is no token"),
+        ({"hub_token": "a"}, "This is no token"),
         ({"card": f"my token is {TOKEN}"}, "It was taken out"),
         ({"card": "---\na: [\n---\n"}, "no YAML"),
         ({"card": "---\na: 1\n"}, "has no end"),

@@ -14,6 +14,7 @@ from training.publishing.errors import PublishError
 
 LONGEST_CARD = 200_000  # characters
 TOKENS_BEGIN = "hf_"
+SHORTEST_TOKEN = 8  # characters; what is shorter was typed by mistake, and stands in any card as part of its words
 
 
 @dataclass
@@ -65,20 +66,22 @@ def check_repo_id(form: PublishForm, token: str) -> None:
 
 @sensitive_variables("token")
 def is_secret(text: str, token: str) -> bool:
-    return "/" not in text and (text.startswith(TOKENS_BEGIN) or bool(token and token in text))
+    return "/" not in text and (text.startswith(TOKENS_BEGIN) or (len(token) >= SHORTEST_TOKEN and token in text))
 
 
 @sensitive_variables("token")
 def check_token(form: PublishForm, token: str) -> None:
     if not token:
         form.errors["hub_token"] = _("A token of the Hub with write permission is needed.")
-    elif not hub.is_token(token):
-        form.errors["hub_token"] = _("This is no token: it has a space or a character that no token has.")
+    elif not hub.is_token(token) or len(token) < SHORTEST_TOKEN:
+        form.errors["hub_token"] = _(
+            "This is no token: it is too short, or has a space or a character that no token has."
+        )
 
 
 @sensitive_variables("token")
 def check_card(form: PublishForm, token: str) -> None:
-    if token and token in form.card:
+    if len(token) >= SHORTEST_TOKEN and token in form.card:
         form.card = form.card.replace(token, "")
         form.errors["card"] = _(
             "The token was in the card, which everybody reads who sees the model. It was taken out."
