@@ -232,11 +232,14 @@ def _published(names: Sequence[str], least: float) -> str:
     shown = localize(int(hundredths) if hundredths.is_integer() else hundredths)
     words = {"schemas": ", ".join(names), "percent": shown}
     if least <= 0:
-        return _("Predictions of %(schemas)s are published as prelabels: annotators see them.") % words
+        return (
+            _("Predictions of %(schemas)s are published as prelabels: annotators see them in place of older ones.")
+            % words
+        )
     return (
         _(
             "Predictions of %(schemas)s with a confidence of at least %(percent)s %% are published as prelabels: "
-            "annotators see them."
+            "annotators see them in place of older ones."
         )
         % words
     )

@@ -16,7 +16,7 @@ GATES = {
     "train_split": _("kept back: the model was fitted on the item"),
     "schema_not_enabled": _("kept back: its schema is not in writeback.schemas"),
     "rejected": _("kept back: a reviewer has rejected it"),
-    "low_confidence": _("kept back: below writeback.min_confidence"),
+    "low_confidence": _("kept back: not confident enough (writeback.min_confidence)"),
     "missing_item": _("kept back: the item is no longer in the data"),
     "unknown_label": _("kept back: its schema has no such label"),
 }

@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop as _
 WORDS = (
     _("TF-IDF and a linear model (scikit-learn)"),
     _("C"),
-    _("Inverse strength of regularisation; larger fits the training texts closer"),
+    _("Larger follows the training texts more closely (inverse of the regularisation)"),
     _("Features"),
     _("Words, characters within words, or both"),
     _("Longest word n-gram"),
@@ -25,7 +25,7 @@ WORDS = (
     _("Class weight"),
     _("balanced: a rare class weighs as much as a frequent one"),
     _("Calibrate"),
-    _("Fit a temperature for the confidences on the val split (nominal and ordinal)"),
+    _("Correct the confidences by the val items: at 0.8, 8 of 10 should be right"),
     _("Multilabel threshold"),
     _("A label is given from this probability on"),
     _("Fewest training items"),
@@ -55,7 +55,6 @@ WORDS = (
     _("LoRA dropout"),
     _("Keep the best epoch"),
     _("Of all epochs, take the one with the least loss on the val split"),
-    _("Fit a temperature for the confidences on the val split, where that helps"),
     _("Precision"),
     _("auto: bfloat16 where the processor or GPU is fast at it"),
 )

@@ -58,6 +58,12 @@ class TestLines:
         assert not found["Trainer"].differs and not found["Digest of the data"].differs and not found["Host"].differs
         assert [cell.value for cell in found["C"].cells] == ["2.5", "4.0 (default)"]
 
+    def test_of_parameters_do_not_differ_where_one_run_was_sent_the_default(self, two: list[Run]) -> None:
+        two[0].params = {"C": 4.0, "min_df": 1}
+        found = lines(two)
+        assert not found["C"].differs and not found["Least number of texts"].differs
+        assert found["Least number of texts"].key == "min_df"
+
     def test_mark_the_best_value_by_what_the_score_means(self, two: list[Run]) -> None:
         found = lines(two)
         for name, best in (("accuracy", 0), ("calibration error", 0), ("good", 0), ("bad", 1)):

@@ -207,6 +207,13 @@ def test_parameters_that_nobody_chose_are_marked_as_defaults(client: Client, mak
     assert "both" in rows["analyzer"] and "default" in rows["analyzer"]
 
 
+def test_a_parameter_that_was_sent_with_its_default_was_left_alone(client: Client, make_run: MakeRun) -> None:
+    make_run(status="success", params={"C": 4, "calibrate": 1, "analyzer": "both", "min_df": 3})
+    rows = dict(re.findall(r'<th scope="row">[^<]*<code>(\w+)</code></th>(.*?)</tr>', page_of(client)))
+    chosen = [name for name, row in rows.items() if "whoever asked" in row]
+    assert chosen == ["min_df", "calibrate"] == list(rows)[:2]
+
+
 def test_the_environment_is_shown_as_the_worker_told_it(client: Client, make_run: MakeRun) -> None:
     run = make_run(status="success", host="gpu7", python="3.8.18", device="NVIDIA A100", packages={"torch": "2.9.0"})
     said = section(page_of(client), "facts")

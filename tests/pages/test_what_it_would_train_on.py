@@ -147,7 +147,7 @@ class TestPublishing:
     def test_is_of_all_where_no_confidence_is_asked_for(self, configured: Callable[..., ProjectConfig]) -> None:
         gates = {"schemas": ["mood"], "include_unlabeled": True}
         (sentence,) = look(configured(writeback=gates), selection({"good": 60, "bad": 60})).publishing
-        assert sentence == "Predictions of mood are published as prelabels: annotators see them."
+        assert sentence == "Predictions of mood are published as prelabels: annotators see them in place of older ones."
 
     def test_speaks_the_readers_language_in_its_numbers(self, configured: Callable[..., ProjectConfig]) -> None:
         gates = {"schemas": ["mood"], "min_confidence": 0.655, "include_unlabeled": True}

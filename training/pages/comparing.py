@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,10 +13,10 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET
 
 from training import curves
-from training.agent.trainers import TRAINERS
-from training.better import best_of
+from training.better import LOWER_IS_BETTER, best_of
 from training.models import Run
 from training.pages.access import context, labels, render, staff
+from training.pages.facts import declared, is_default, title_of, words
 from training.showing import word_of
 from training.soundrows import sound
 
@@ -39,12 +38,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One row: a name, and a cell of each run; `kind` is text, score, seconds or moment."""
+    """One row: a name, and a cell of each run; `kind` is text, score, seconds or moment.
+
+    `key` is the name that a parameter has in the API, where that is another one.
+    """
 
     name: str
     cells: list[Cell]
     differs: bool = False
     kind: str = "text"
+    key: str = ""
+    lower_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,11 @@ def parts(runs: Sequence[Run], places: Mapping[str, str]) -> list[Part]:
     """All that is compared; a part without rows is left out."""
     all_parts = [
         Part(_("Main score"), main_lines(runs), note_of_data(runs)),
+        *(part for schema in schemas_of(runs) for part in score_parts(runs, schema)),
         Part(_("Settings"), setting_lines(runs, places)),
         Part(_("Parameters"), parameter_lines(runs)),
         Part(_("Data"), data_lines(runs)),
         Part(_("Times"), time_lines(runs)),
-        *(part for schema in schemas_of(runs) for part in score_parts(runs, schema)),
         Part(_("Machine"), machine_lines(runs)),
     ]
     return [part for part in all_parts if part.lines]
@@ -142,7 +146,7 @@ def scores(key: str, name: str, values: Sequence[Any], baselines: Sequence[Any] 
         Cell(value, baseline, best=place in best)
         for place, (value, baseline) in enumerate(zip(values, beside, strict=True))
     ]
-    return Line(name, cells, kind="score")
+    return Line(name, cells, kind="score", lower_is_better=key in LOWER_IS_BETTER)
 
 
 def said_lines(rows: Iterable[Line]) -> list[Line]:
@@ -181,38 +185,27 @@ def setting_lines(runs: Sequence[Run], places: Mapping[str, str]) -> list[Line]:
 
 
 def parameter_lines(runs: Sequence[Run]) -> list[Line]:
-    """Every parameter that a run was given or that its trainer has; a default stands where none was given."""
-    defaults = [defaults_of(run.trainer) for run in runs]
-    names = dict.fromkeys(
-        [name for run in runs for name in run.params] + [name for of_run in defaults for name in of_run]
-    )
+    """Every parameter that a run was given or that its trainer has; a default is called so, also where it was sent."""
+    known = [declared(run.trainer) for run in runs]
+    names = dict.fromkeys([name for run in runs for name in run.params] + [name for of_run in known for name in of_run])
 
-    def value(run: Run, default: Mapping[str, Any], name: str) -> str:
-        if name in run.params:
-            return words_of(run.params[name])
-        if name in default:
-            return _("%(value)s (default)") % {"value": words_of(default[name])}
-        return ""
+    def value(run: Run, of_run: Mapping[str, Any], name: str) -> str:
+        about = of_run.get(name, {})
+        if name in run.params and not is_default(name, run.params[name], of_run):
+            return words(run.params[name])
+        return _("%(value)s (default)") % {"value": words(about["default"])} if "default" in about else ""
 
-    rows = [
-        texts(name, [value(run, of_run, name) for run, of_run in zip(runs, defaults, strict=True)]) for name in names
-    ]
-    return said_lines(map(among_who_has_it, rows))
+    def row(name: str) -> Line:
+        line = texts(name, [value(run, of_run, name) for run, of_run in zip(runs, known, strict=True)])
+        title = next(filter(None, (title_of(name, of_run) for of_run in known)), "")
+        return replace(line, name=title, key=name) if title and title != name else line
+
+    return said_lines(among_who_has_it(row(name)) for name in names)
 
 
 def among_who_has_it(line: Line) -> Line:
     """A parameter that another trainer does not have is no difference between two runs."""
     return replace(line, differs=len({cell.value for cell in line.cells if cell.value}) > 1)
-
-
-def defaults_of(trainer: str) -> dict[str, Any]:
-    known = TRAINERS.get(trainer)
-    properties = known.params.get("properties", {}) if known else {}
-    return {name: about["default"] for name, about in properties.items() if "default" in about}
-
-
-def words_of(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def data_lines(runs: Sequence[Run]) -> list[Line]:
@@ -228,7 +221,7 @@ def digest_line(runs: Sequence[Run]) -> Line:
 
 def machine_lines(runs: Sequence[Run]) -> list[Line]:
     names = sorted({name for run in runs for name in run.packages})
-    packages = [texts(name, [words_of(run.packages.get(name, "")) for run in runs]) for name in names]
+    packages = [texts(name, [words(run.packages.get(name, "")) for run in runs]) for name in names]
     columns: list[tuple[str, Callable[[Run], str]]] = [
         (_("Host"), lambda run: run.host),
         (_("Device"), lambda run: run.device),

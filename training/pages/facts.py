@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext
+
 from training.agent.trainers import TRAINERS
 from training.models import AuditEntry, Run
 
@@ -16,9 +18,13 @@ MOST_METRICS = 200
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter as the trainer got it; `value` is JSON, but for a text, which stands as it is."""
+    """One parameter as the trainer got it; `value` is JSON, but for a text, which stands as it is.
+
+    `title` is what the start form calls it, empty where the trainer declares none.
+    """
 
     name: str
+    title: str
     value: str
     is_default: bool
 
@@ -39,12 +45,36 @@ def audit_context(found: Run) -> dict[str, Any]:
 
 
 def parameters_of(found: Run) -> list[Parameter]:
-    """What was asked for first, then the trainer's own defaults as this site knows them."""
-    trainer = TRAINERS.get(found.trainer)
-    known: Mapping[str, Any] = trainer.params.get("properties", {}) if trainer else {}
-    asked = [Parameter(name, words(value), False) for name, value in found.params.items()]
+    """What somebody chose first, then the trainer's own defaults as this site knows them.
+
+    The start form sends every parameter: one that has its default was left alone.
+    """
+    known = declared(found.trainer)
     defaults = {name: schema["default"] for name, schema in known.items() if "default" in schema}
-    return asked + [Parameter(name, words(value), True) for name, value in defaults.items() if name not in found.params]
+    rows = [
+        Parameter(name, title_of(name, known), words(value), is_default(name, value, known))
+        for name, value in {**defaults, **found.params}.items()
+    ]
+    return sorted(rows, key=lambda row: row.is_default)
+
+
+def declared(trainer: str) -> Mapping[str, Any]:
+    """Parameter -> its declaration; empty where the site does not know the trainer."""
+    known = TRAINERS.get(trainer)
+    return known.params.get("properties", {}) if known else {}
+
+
+def is_default(name: str, value: Any, known: Mapping[str, Any]) -> bool:
+    """Whether the parameter was left alone: 4 is 4.0 here, and 1 is not true."""
+    if "default" not in known.get(name, {}):
+        return False
+    default = known[name]["default"]
+    return isinstance(value, bool) is isinstance(default, bool) and bool(value == default)
+
+
+def title_of(name: str, known: Mapping[str, Any]) -> str:
+    title = known.get(name, {}).get("title", "")
+    return gettext(title) if title else ""
 
 
 def words(value: Any) -> str:
