@@ -142,6 +142,11 @@ def test_a_run_that_is_removed_under_an_open_page_is_said_once(
     page.wait_for_selector("#live-now[data-stage=gone]")
     assert "no longer there" in page.inner_text("#live")
     assert page.locator("#cancel, #again").count() == 0
+    # The charts ask for the run as well, later; what the page says stays to be read.
+    page.evaluate("htmx.ajax('GET', document.getElementById('curves').getAttribute('hx-get'), {source: '#curves'})")
+    page.wait_for_selector("#curves", state="detached")
+    assert "no longer there" in page.inner_text("#live")
+    browse.wrong[:] = [said for said in browse.wrong if "404" not in said]
 
 
 def test_a_long_line_is_shown_whole_in_its_place(browse: Any, make_run: MakeRun, supervised: SupervisorLease) -> None:

@@ -36,9 +36,13 @@
   document.addEventListener("htmx:sendError", failed);
   document.addEventListener("htmx:timeout", failed);
   document.addEventListener("htmx:responseError", (event) => {
+    const elt = event.detail.elt;
     if (event.detail.xhr.status >= 500) failed(event);
+    else if (!polls(elt)) return;
+    // What the page says already stays to be read; an element that is gone asks no more.
+    else if (document.querySelector("[data-stage=gone]")) elt.remove();
     // The run is gone, or may no longer be seen: the whole page says which.
-    else if (polls(event.detail.elt)) window.location.reload();
+    else window.location.reload();
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (!event.detail.successful || !polls(event.detail.requestConfig.elt)) return;
