@@ -123,6 +123,24 @@ def test_a_stranger_does_nothing_and_comes_to_the_login(run: Run, permission: st
     assert not AuditEntry.objects.exists()
 
 
+@pytest.mark.parametrize("permission", [None, *ALL])
+def test_one_permission_alone_opens_its_own_addresses_and_no_other(run: Run, permission: str | None) -> None:
+    client = staff(*([permission] if permission else []))
+    mistaken = {"trainer": "sklearn-text", "schemas": ["sentiment"], "backend": "nowhere", "seed": "x"}
+    opened = {address for address in READ if client.get(address).status_code != 403}
+    posted = {"/admin/training/start": mistaken, "/admin/training/check": {"backend": "nowhere"}}
+    posted |= {f"{PAGE}/{deed}": {} for deed in ("cancel", "retract", "publish")}
+    opened |= {address for address, form in posted.items() if client.post(address, form).status_code != 403}
+    own = {"cancel_run": {f"{PAGE}/cancel"}, "retract_run": {f"{PAGE}/retract"}}
+    reading = {*READ, "/admin/training/check"}
+    assert opened == (reading if permission == "view_run" else own.get(permission or "", set()))
+    shows_models = client.get("/admin/training/run/").status_code == 200
+    assert shows_models == (permission == "view_run")
+    assert client.get("/admin/training/prediction/").status_code == 403
+    assert client.post(f"/admin/training/run/{ID}/delete/", {"post": "yes"}).status_code == 403
+    assert client.post(f"/admin/training/run/{ID}/change/", {"trainer": "x"}).status_code == 403
+
+
 def test_who_may_not_start_is_offered_neither_the_form_nor_another_run(run: Run) -> None:
     client = lacking("start_run")
     assert 'id="again"' not in client.get(PAGE).text

@@ -78,6 +78,7 @@ def check_fragment(request: HttpRequest) -> HttpResponse:
 
 
 @staff("start_run")
+@staff("view_run")  # a form with mistakes comes back with the whole page
 @require_http_methods(["GET", "POST"])
 def start(request: HttpRequest) -> HttpResponse:
     """Start a run from the posted form; the same form posted twice comes to the same run.
