@@ -254,6 +254,20 @@ def test_a_server_that_cannot_says_what_it_lacks(
     assert "<code>pip install huggingface_hub</code>" in page and "<form method" not in page.split("content-main")[1]
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["https://ana:pass7@hub.example.org", "https://[::1", "https://hub:x1", "javascript:alert(1)", "https://"],
+)
+def test_an_address_that_is_none_or_has_a_password_is_never_shown(
+    client: Client, own_hub: Hub, model: Run, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    for where in (ADDRESS, f"/admin/training/runs/{ID}"):
+        page = text_of(client.get(where))
+        assert "no address to publish at" in page and "pass7" not in page and "javascript:" not in page
+    assert client.post(ADDRESS, form()).status_code == 409
+
+
 def test_a_run_that_goes_on_has_no_such_section(client: Client, own_hub: Hub, make_run: Callable[..., Run]) -> None:
     make_run(status="running")
     assert 'id="publish"' not in text_of(client.get(f"/admin/training/runs/{ID}"))

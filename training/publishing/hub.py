@@ -43,6 +43,15 @@ def is_offline() -> bool:
     return any(os.environ.get(name, "").lower() in _TRUE for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
 
 
+def is_unfit(address: str) -> bool:
+    """Whether it is no address of a host, or holds a password, which pages, log and audit trail would then show."""
+    try:
+        parts = urlsplit(address)
+        return not parts.hostname or "@" in parts.netloc or parts.port == 0
+    except ValueError:  # an unclosed bracket, a port that is none
+        return True
+
+
 def is_plain(address: str) -> bool:
     """Whether a token would go there unencrypted, over a network."""
     parts = urlsplit(address)

@@ -81,6 +81,11 @@ def of_server() -> Obstacle | None:
         return Obstacle(_("The package huggingface_hub is not installed on this server."), command=hub.INSTALL)
     if hub.is_offline():
         return Obstacle(_("This server is set up to work without the Hub (HF_HUB_OFFLINE in its environment)."))
+    if hub.is_unfit(hub.endpoint()):
+        return Obstacle(
+            _("HF_ENDPOINT of this server is no address to publish at."),
+            _("It must be https:// and a host's name, without a user's name or password."),
+        )
     if hub.is_plain(hub.endpoint()):
         return Obstacle(
             _("HF_ENDPOINT of this server is %(address)s, and no token is sent without https.")
