@@ -85,7 +85,9 @@ LOCALES := es pt_BR
 NOT_OURS := .venv .venv38 build dist demo staticfiles tests benchmarks examples
 messages-only:
 	$(BIN)/python manage.py makemessages $(LOCALES:%=--locale %) $(NOT_OURS:%=--ignore %) --no-obsolete --no-wrap --add-location file --verbosity 0
-	for locale in $(LOCALES); do msgfmt -o training/locale/$$locale/LC_MESSAGES/django.mo training/locale/$$locale/LC_MESSAGES/django.po || exit 1; done
+	for folder in $(LOCALES:%=training/locale/%/LC_MESSAGES); do \
+	    grep -v '^"POT-Creation-Date' $$folder/django.po >$$folder/new.po && mv $$folder/new.po $$folder/django.po && \
+	    msgfmt -o $$folder/django.mo $$folder/django.po || exit 1; done
 
 clean:
 	rm -rf demo build dist *.egg-info staticfiles .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
