@@ -58,7 +58,10 @@ def one_of(column: str, heading: Any, values: Sequence[str]) -> type[admin.Simpl
             return [(value, value) for value in values]
 
         def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-            return queryset.filter(**{column: self.value()}) if self.value() else queryset
+            wanted = self.value()
+            if wanted and wanted not in values:  # PostgreSQL would not even look for some of it
+                return queryset.none()
+            return queryset.filter(**{column: wanted}) if wanted else queryset
 
     return OneOf
 

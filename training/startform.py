@@ -338,7 +338,9 @@ def as_json(text: str) -> Any:
     if WRITTEN_NUL.search(text):
         raise ValueError(_("This holds the NUL character, which no text can"))
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no character either
+        return value
     except (ValueError, RecursionError):
         raise ValueError(_("This must be JSON, e.g. [1, 2]")) from None
 

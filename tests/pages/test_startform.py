@@ -150,6 +150,7 @@ def test_a_required_parameter_without_a_default_is_asked_for() -> None:
         ("model", "m" * 1_000_000, "has 1000000"),
         ("early", "perhaps", "one of"),
         ("extra", "[", "JSON"),
+        ("extra", '["\\ud800"]', "JSON"),
         ("extra", "[" * 100_000, "JSON"),
         ("extra", '{"a": "\\u0000"}', "NUL"),
     ],
