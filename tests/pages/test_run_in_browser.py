@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from training import runs
-from training.models import Run, StepLine, SupervisorLease
+from training.models import AuditEntry, Run, StepLine, SupervisorLease
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -147,6 +147,28 @@ def test_a_run_that_is_removed_under_an_open_page_is_said_once(
     page.wait_for_selector("#curves", state="detached")
     assert "no longer there" in page.inner_text("#live")
     browse.wrong[:] = [said for said in browse.wrong if "404" not in said]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_without_a_place_to_break_stay_on_the_page(browse: Any, make_run: MakeRun, width: int) -> None:
+    long = "<b>\u202e" + "w" * 290
+    run = make_run(
+        status="success",
+        settled_at=timezone.now(),
+        host=long[:200],
+        packages={long: long},
+        schemas=["sentiment", long],
+        n_predictions=1,
+        scores={"sentiment": {"n": 1, "metrics": {long: 0.5}}},
+    )
+    AuditEntry.objects.create(run=run, at=run.created_at, action="published", detail=f"https://hub.example.org/{long}")
+    page = browse(width=width)
+    page.goto(PAGE)
+    beyond = """name => Array.from(document.querySelectorAll("#facts dt, #facts dd, .publications a"))
+        .filter((element) => element.getBoundingClientRect().right > window.innerWidth).length"""
+    assert page.locator("#facts dt, .publications a").count() > 3
+    assert page.evaluate(beyond) == 0
+    assert "\u202e" not in page.inner_text("#run")
 
 
 def test_a_long_line_is_shown_whole_in_its_place(browse: Any, make_run: MakeRun, supervised: SupervisorLease) -> None:
