@@ -45,11 +45,9 @@ def run(make_run: MakeRun, project_file: Path) -> Run:
 
 
 def page_with_every_button(permission: str) -> None:
-    """A run goes on and may be cancelled, or is over and may be retracted."""
+    """A run goes on and may be cancelled, or is over, is being published, and may be retracted."""
     if permission == "retract_run":
-        Run.objects.update(
-            status="success", finished_at="2026-03-01T12:01Z", writeback={"n_read": 1, "n_written": 1}, n_predictions=1
-        )
+        Run.objects.update(status="success", finished_at="2026-03-01T12:01Z", n_predictions=1)
 
 
 @pytest.mark.parametrize("address", READ)

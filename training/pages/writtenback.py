@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +11,13 @@ from typing import Any
 
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext as _
 
 from training import config, picking, showing
 from training.errors import ConfigError
 from training.models import Prediction, Run
 from training.states import SUCCESS
+from training.writeback.gates import NOT_ENABLED
 from training.writeback.prelabels import FILE
 
 # The counts of the report whose predictions can be looked at, and the filter that shows them; the others are of
@@ -39,10 +43,18 @@ class Count:
 
 @dataclass(frozen=True)
 class Live:
-    """Prelabels of the run that annotators get now: `n`, or more than that."""
+    """Prelabels of the run that are live now: `n`, or more than that."""
 
     n: int
     or_more: bool
+
+
+@dataclass(frozen=True)
+class Potato:
+    """Whether Potato, by the project file that this site reads, shows the prelabels; `lines` are what it would take."""
+
+    shows: bool
+    lines: str
 
 
 def writeback_context(found: Run) -> dict[str, Any]:
@@ -53,13 +65,14 @@ def writeback_context(found: Run) -> dict[str, Any]:
     return {
         "writeback": [Count(words, n, address_of(found, key)) for key, words, n in showing.writeback_counts(found)],
         "writeback_at": moment_of(at) if isinstance(at, str) else None,
-        "writeback_notes": [str(note) for note in notes] if isinstance(notes, list) else [],
+        "writeback_notes": [str(note) for note in notes if note != NOT_ENABLED] if isinstance(notes, list) else [],
         "live_prelabels": live,
+        "why_none_live": "" if live.n else why_none_live(found, report),
         # A publishing that goes on has no report yet, and can be called off all the same.
         "can_retract": found.status == SUCCESS
         and not found.retracted_at
-        and (live.n > 0 or report.get("n_written") != 0),
-        "prelabels_file": prelabels_file(),
+        and (live.n > 0 or (not report and found.settled_at is None)),
+        "potato": potato() if live.n else None,
         "retract_api": reverse("training-api:predictions", args=[found.pk]),
     }
 
@@ -84,8 +97,22 @@ def live_of(found: Run) -> Live:
     return Live(min(n, MOST_COUNTED), n > MOST_COUNTED)
 
 
-def prelabels_file() -> Path | None:
-    """Where the file of prelabels lies, by its place in the project's folder; None where there is none yet."""
+def why_none_live(found: Run, report: Mapping[str, Any]) -> str:
+    """By the report alone: to ask a million predictions what became of them takes long."""
+    if found.retracted_at or not report:
+        return ""  # the page says so beside it
+    if report.get("n_written"):
+        return _(
+            "A later run has replaced them, or was fitted on their items, or a reviewer has rejected them: "
+            "the predictions below say which."
+        )
+    if report.get("n_superseded"):
+        return _("A later run had replaced them before they were published.")
+    return _("None of its predictions could be published: the table says what kept them back.")
+
+
+def potato() -> Potato | None:
+    """None where the project file cannot be read, or where there is no file of prelabels yet."""
     try:
         project = config.current().config
     except ConfigError:
@@ -93,4 +120,9 @@ def prelabels_file() -> Path | None:
     file = project.training / FILE
     if not file.is_file():
         return None
-    return file.relative_to(project.root) if file.is_relative_to(project.root) else file
+    read = {Path(os.path.normpath(project.root / one.path)) for one in project.data_files}
+    shows = project.pre_annotation.enabled and Path(os.path.normpath(file)) in read
+    place = file.relative_to(project.root) if file.is_relative_to(project.root) else file
+    field = json.dumps(project.pre_annotation.field, ensure_ascii=False)
+    data_files = json.dumps([str(place)], ensure_ascii=False)
+    return Potato(shows, f"data_files: {data_files}\npre_annotation: {{enabled: true, field: {field}}}")

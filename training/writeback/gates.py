@@ -28,6 +28,11 @@ from training.writeback.forms import not_shown
 if TYPE_CHECKING:
     from training.config import ProjectConfig
 
+# A note of the report; a page says it in the reader's language, with what to do.
+NOT_ENABLED = (
+    "Potato shows the prelabels where the project file that it reads has pre_annotation.enabled: true; this one has not"
+)
+
 Ids = Iterable[str] | Callable[[], Iterable[str]]
 
 # What may keep a prediction back; the last one is intake's word, and this room judges none that has it.
@@ -256,8 +261,7 @@ def _notes(run: Run, config: ProjectConfig) -> list[str]:
     reasons = (not_shown(config, schemas[name]) for name in run.schemas if name in enabled and name in schemas)
     notes = [reason for reason in reasons if reason]
     if enabled and not config.pre_annotation.enabled:
-        where = "where the project file that it reads has pre_annotation.enabled: true; this one has not"
-        notes.append(f"Potato shows the prelabels {where}")
+        notes.append(NOT_ENABLED)
     return notes
 
 
