@@ -350,4 +350,18 @@ def test_silence_is_told_before_it_is_a_failure(
     Run.objects.update(heard_at=timezone.now() - timedelta(seconds=45))
     shown = fragment(client)
     assert "running for 1 min 1 s" in shown and "no word for 45 s" in shown
+    assert "it fails at" not in shown  # nobody knows of this place
     assert 'hx-trigger="every 1s"' in shown
+
+
+def test_silence_says_when_it_becomes_a_failure(
+    client: Client, make_run: Callable[..., Run], supervised: SupervisorLease, project_file: Path
+) -> None:
+    entry = "model_training: {backends: {lab: {type: agent, heartbeat_timeout_s: 75}}}\n"
+    project_file.write_text(project_file.read_text(encoding="utf-8") + entry, encoding="utf-8")
+    run = make_run("a", status="running", backend="lab", heard_at=timezone.now() - timedelta(seconds=45))
+    said = "no word for 45 s; it fails at 1 min 15 s"
+    assert said in fragment(client)
+    assert said in client.get(f"/admin/training/runs/{run.pk}").text
+    Run.objects.update(stop_asked_at=timezone.now(), stop_for="silence")
+    assert "it fails at" not in fragment(client)

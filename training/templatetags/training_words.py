@@ -13,11 +13,12 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from training import showing
+from training import config, showing
 from training.backends import LOCAL
-from training.errors import TrainingError
+from training.errors import ConfigError, TrainingError
 from training.models import Run
 from training.startform import Control
+from training.states import SILENCE
 
 register = template.Library()
 
@@ -56,6 +57,12 @@ def status_word(status: str) -> str:
 @register.filter
 def phase_word(phase: str) -> str:
     return str(PHASES.get(phase, phase))
+
+
+@register.filter
+def progress_word(name: str) -> str:
+    """What a trainer counts; a name that only its author knows stays as it is."""
+    return showing.word_of(name)
 
 
 @register.filter
@@ -161,6 +168,17 @@ def silent_for(run: Run, now: datetime) -> str:
     if run.backend == LOCAL or run.heard_at is None or (now - run.heard_at).total_seconds() < SILENT_S:
         return ""
     return since(run.heard_at, now)
+
+
+@register.filter
+def silence_limit(run: Run) -> str:
+    """After how long without a word the run fails; empty where it never does, or nobody knows."""
+    try:
+        entry = config.current().config.model_training.backends.get(run.backend)
+    except ConfigError:
+        return ""
+    limit_s = getattr(entry, "heartbeat_timeout_s", None)
+    return "" if limit_s is None or run.stop_for == SILENCE else seconds(limit_s)
 
 
 @register.filter
