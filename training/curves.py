@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from training import plots
+from training import plots, showing
 from training.models import MetricPoint, Run
 
 MOST_CHARTS = 24
@@ -69,7 +69,7 @@ class Legend:
 
 @dataclass(frozen=True)
 class Chart:
-    """One metric. `rows` are some of its points; `n` says how many it has in all."""
+    """One metric. `rows` are some of its points; `n` says how many it has in all. One of a single step has no `svg`."""
 
     name: str
     svg: SafeString
@@ -143,15 +143,23 @@ def chart(number: int, name: str, splits: Sequence[str], points: Points) -> Char
         for style, (one, thin) in enumerate(zip(whole, lines, strict=True))
     ]
     words = [_("%(line)s: %(course)s") % {"line": one.name or name, "course": one.course} for one in legend]
-    svg = plots.curves(f"curve-{number}", name, " ".join(words), lines, short)
+    title = title_of(name)
+    is_course = len({step for one in lines for step in one.xs}) > 1
+    svg = plots.curves(f"curve-{number}", title, " ".join(words), lines, short) if is_course else ""
     return Chart(
-        name=name,
+        name=title,
         svg=mark_safe(svg),  # noqa: S308  # it escapes every text
         legend=legend,
         rows=table(whole, lines),
         n=sum(len(one.ys) for one in whole),
         more_lines=len(splits) - len(lines),
     )
+
+
+def title_of(name: str) -> str:
+    """In the reader's language where it is known; of several schemas, a trainer puts each one's name before."""
+    schema, space, metric = name.rpartition(" ")
+    return f"{schema}{space}{showing.word_of(metric)}"
 
 
 def line(split: str, steps: Sequence[float], values: Sequence[float]) -> plots.Line:

@@ -53,6 +53,15 @@ SCORES = {
     "hamming_loss": _("Hamming loss"),
     "jaccard": _("Jaccard index"),
 }
+# What trainers count and measure on their way.
+COURSE = {
+    "epoch": _("epoch"),
+    "fit": _("fitting"),
+    "learning_rate": _("learning rate"),
+    "loss": _("loss"),
+    "predict": _("predicting"),
+    "step": _("step"),
+}
 CLASS_COLUMNS = ("precision", "recall", "f1", "support")
 
 
@@ -105,7 +114,7 @@ def main_score(run: Run) -> Figure | None:
 
 
 def word_of(name: str) -> str:
-    return str(SCORES.get(name, name))
+    return str(SCORES.get(name) or COURSE.get(name) or name)
 
 
 def scores_of(run: Run) -> list[Scores]:

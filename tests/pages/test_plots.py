@@ -172,10 +172,29 @@ def test_a_page_has_a_chart_for_each_metric_with_its_numbers_beside(
     report(run, UGLY[:100], "", [1.0])
     report(run, "no step", "train", [5.0, 6.0], steps=False)
     page = client.get(f"/admin/training/runs/{ID}").content.decode()
-    assert [svg.findtext(f"{SVG}title") for svg in svgs(page)][::2] == ["loss", "no step"]
+    assert [svg.findtext(f"{SVG}title") for svg in svgs(page)] == ["loss", "no step"]
     assert "From 0.9 to 0.25 over 2 points; lowest 0.25 at step 2, highest 0.9 at step 0. 1 value is no number." in page
     assert "<script>&" not in page and "\u202e" not in page
     assert "hx-trigger" not in page[page.index('id="curves"') : page.index('id="curves-title"')]
+
+
+def test_a_metric_of_one_step_is_said_and_not_drawn(client: Client, make_run: Callable[..., Run]) -> None:
+    run = make_run(status="success")
+    report(run, "accuracy", "train", [0.98])
+    report(run, "accuracy", "val", [0.9])
+    page = client.get(f"/admin/training/runs/{ID}").content.decode()
+    assert svgs(page) == []
+    assert "<li><bdi>train</bdi>: One value, 0.98.</li><li><bdi>val</bdi>: One value, 0.9.</li>" in page
+
+
+def test_titles_of_known_metrics_are_in_the_readers_language() -> None:
+    with translation.override("es"):
+        assert [curves.title_of(name) for name in ("accuracy", "loss", "topic macro_f1")] == [
+            "exactitud",
+            "pérdida",
+            "topic F1 macro",
+        ]
+        assert curves.title_of("my_metric") == "my_metric" and curves.title_of("") == ""
 
 
 def test_curves_come_while_the_run_goes_and_stop_at_its_end(client: Client, make_run: Callable[..., Run]) -> None:
