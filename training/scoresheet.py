@@ -109,11 +109,9 @@ def sheets_of(run: Run) -> list[Sheet]:
 
 
 def why_no_scores(run: Run) -> str:
-    """Why a run that is over has no scores at all; empty where it has some, or may still get them."""
-    if not run.is_over or _mapping(run.scores):
+    """Why a successful run has no scores at all; empty where it has some, and of any other, whose end says it."""
+    if run.status != SUCCESS or _mapping(run.scores):
         return ""
-    if run.status != SUCCESS:
-        return _("This run has no held-out scores: it ended before its predictions were compared with the annotators.")
     if not run.n_predictions:
         return _("This run has no held-out scores: it left no predictions.")
     return _("This run has no held-out scores: none were recorded when it ended.")

@@ -299,8 +299,24 @@ def test_a_model_that_stayed_elsewhere_and_one_that_was_dropped_say_so(client: C
     assert "were removed on" in said and "retain_runs" in said
 
 
-def test_a_run_that_left_no_files_says_so_and_one_that_goes_on_says_nothing(client: Client, make_run: MakeRun) -> None:
+def test_a_successful_run_that_left_no_files_says_so_and_one_that_goes_on_says_nothing(
+    client: Client, make_run: MakeRun
+) -> None:
     run = make_run(status="running")
     assert 'id="artifacts"' not in page_of(client)
-    runs.move(run, "error", "it broke")
+    runs.move(run, "success", "finished")
     assert "This run has left no files." in section(page_of(client), "artifacts")
+
+
+@pytest.mark.parametrize("status", ["error", "cancelled"])
+def test_a_run_that_broke_off_has_no_section_that_says_nothing(client: Client, make_run: MakeRun, status: str) -> None:
+    run = make_run(status=status)
+    page = page_of(client)
+    for ident in ("scores", "publish", "artifacts"):
+        assert f'id="{ident}"' not in page and f'href="#{ident}"' not in page
+    put(ID, "artifacts/model.bin")  # what it has left is shown
+    assert "model.bin" in section(page_of(client), "artifacts")
+    AuditEntry.objects.create(
+        run=run, action="published", actor="me", at=run.created_at, detail="https://hub.example/a"
+    )
+    assert "https://hub.example/a" in section(page_of(client), "publish")
