@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
 
-from training import asking, backends, checking
+from training import asking, backends, checking, placewords
 from training.backends.agent import QUIET_S, TokenRecord, register_command
 from training.backends.connection import missing_client
 from training.config.schema import Reached
@@ -39,7 +39,7 @@ class Entry:
 
 def entries(config: ProjectConfig, trainer: Trainer | None, now: datetime) -> list[Entry]:
     """Every place of the project, the default first, as it stands for a run of that trainer."""
-    places = asking.places(config)
+    places = [placewords.translated(place) for place in asking.places(config)]
     tokens = checking.records([place.name for place in places if place.type == "agent"])
     return [_entry(config, trainer, place, tokens.get(place.name), now) for place in places]
 

@@ -16,7 +16,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_protect
 from django_htmx.http import HttpResponseClientRefresh
 
-from training import asking, config
+from training import config, placewords
 from training.errors import ConfigError
 from training.models import Run
 from training.soundrows import sound
@@ -77,9 +77,9 @@ def render(
 
 
 def labels() -> dict[str, str]:
-    """Backend name -> its name for a person; empty where the project file cannot be read."""
+    """Backend name -> its name in the reader's language; empty where the project file cannot be read."""
     try:
-        return asking.labels(config.current().config)
+        return placewords.labels(config.current().config)
     except ConfigError:
         return {}
 
