@@ -2,6 +2,7 @@
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
+from django.utils.functional import lazy
 from django.utils.translation import gettext_lazy as _
 
 
@@ -11,9 +12,13 @@ class TrainingConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        from django.contrib import admin
+
         from training import checks  # noqa: F401  (registers itself)
         from training.databasemark import leave_mark
         from training.fieldwords import name_tables
+        from training.studyname import study_name
 
         name_tables(self.get_models())
+        admin.site.site_header = admin.site.site_title = lazy(study_name, str)()
         post_migrate.connect(leave_mark, sender=self, dispatch_uid="training.database_mark")
