@@ -1,34 +1,28 @@
 """Which of a run's predictions somebody wants to see: the filter, and pages of what passes it, quick in a million.
 
-A page is found in the columns of training.confidenceorder. What these do not know, the outcome, which changes, and a
-label that is no text, is compared in the database, in a window of WINDOW predictions at most; where that is not enough
-for a page, the page says so, and the next one goes on behind the window. An outcome that few predictions have is found
-by its index, and an item's id by that of the constraint that a prediction is stored once.
+A page goes along an index, of the confidences' hundredths or of the items' ids, and leaves out what does not pass: the
+rarer that is, the longer it takes, with a million of them a second or two.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db import connection
-from django.db.models import BooleanField, QuerySet
+from django.db.models import BooleanField, Func, Q, QuerySet
 from django.db.models.expressions import RawSQL
+from django.db.models.functions import Substr
+from django.db.models.lookups import Exact
 from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 
 from training import bulk
-from training.confidenceorder import Order, Wanted
-from training.models import UNFIT_CONFIDENCE, Prediction, Run
+from training.models import UNFIT_CONFIDENCE, Hundredths, Prediction, Run
 from training.showing import GATES
 
 PAGE = 50
-WINDOW = 3_000  # predictions that one page compares, some 20 ms
-FIRST_LOOK = 150  # of these: nearly always enough, for the columns have left out most of what does not pass
 LONGEST = 500  # characters of a filter
 
 UNJUDGED = "unjudged"  # what the outcome of a prediction that write-back has not judged is called in an address
@@ -38,8 +32,7 @@ MOST_CONFIDENT, LEAST_CONFIDENT = "most", "least"
 SORTS = (MOST_CONFIDENT, LEAST_CONFIDENT)
 FIELDS = ("schema", "label", "outcome", "split", "min_confidence", "max_confidence", "item", "sort")
 
-_COLUMNS = ("id", "run_id", "schema", "instance_id", "label", "confidence", "split", "outcome")
-_TABLE = "training_prediction"
+Stretches = Iterator[QuerySet[Prediction]]
 
 
 @dataclass(frozen=True)
@@ -79,12 +72,10 @@ class Asked:
 
 @dataclass(frozen=True)
 class Page:
-    """Some predictions. `next` is the id after which the next page starts, None at the end; `looked_at` how many
-    predictions were compared where these were not enough to fill the page, else 0."""
+    """Some predictions. `next` is the id after which the next page starts, None at the end."""
 
     rows: list[Prediction]
     next: int | None = None
-    looked_at: int = 0
 
 
 def asked(query: Mapping[str, str]) -> Asked:
@@ -123,36 +114,51 @@ def _confidence(written: str) -> float | None:
     return value
 
 
-def _outcome(written: str) -> str:
-    if written and written not in OUTCOMES:
-        raise ValueError(_("There is no such outcome. There are: %(names)s.") % {"names": ", ".join(OUTCOMES)})
+def _one_of(written: str, names: tuple[str, ...], wrong: str) -> str:
+    if written and written not in names:
+        raise ValueError(wrong % {"names": ", ".join(names)})
     return written
 
 
-def _sort(written: str) -> str:
-    if written and written not in SORTS:
-        raise ValueError(_("There is no such order. There are: %(names)s.") % {"names": ", ".join(SORTS)})
-    return written or MOST_CONFIDENT
-
-
-_READERS: dict[str, Any] = {
-    "schema": _text,
-    "label": _text,
-    "outcome": _outcome,
-    "split": _text,
+_READERS: dict[str, Callable[[str], Any]] = dict.fromkeys(FIELDS, _text) | {
+    "outcome": lambda it: _one_of(it, OUTCOMES, _("There is no such outcome. There are: %(names)s.")),
     "min_confidence": _confidence,
     "max_confidence": _confidence,
-    "item": _text,
-    "sort": _sort,
+    "sort": lambda it: _one_of(it, SORTS, _("There is no such order. There are: %(names)s.")) or MOST_CONFIDENT,
 }
 
 
-# Conditions in SQL, each with its parameters.
+class _Column(Func):
+    """A column whose index SQLite does not see: it keeps no statistics here, so that it would take the index of the
+    most columns, and put a million predictions in order for fifty."""
 
-Condition = tuple[str, list[Any]]
+    template = "%(expressions)s"
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
 
 
-def _is_label(label: str) -> Condition:
+def queryset(wanted: Filter, run_id: str) -> QuerySet[Prediction]:
+    """All that passes, in no order yet."""
+    conditions: list[Any] = []
+    if wanted.schema:
+        conditions.append(Exact(_Column("schema"), bulk.key(wanted.schema, 200)))
+    if wanted.label:
+        conditions.append(_is_label(wanted.label))
+    if wanted.outcome:
+        conditions.append(Exact(_Column("outcome"), stored(wanted.outcome)))
+    if wanted.split:
+        conditions.append(Q(split=stored(wanted.split)))
+    if wanted.min_confidence is not None:
+        conditions.append(Q(confidence__gte=wanted.min_confidence))
+    if wanted.max_confidence is not None:
+        conditions.append(Q(confidence__lte=wanted.max_confidence))
+    if wanted.item:
+        conditions.append(Exact(Substr("instance_id", 1, len(wanted.item)), wanted.item))
+    return Prediction.objects.filter(*conditions, run_id=run_id)
+
+
+def _is_label(label: str) -> RawSQL:
     """The label, one of the labels, or the label of one of the spans; a number as it is written."""
     if bulk.is_sqlite():
         sql = """CASE json_type(label)
@@ -166,41 +172,7 @@ def _is_label(label: str) -> Condition:
             WHEN 'array' THEN label @> jsonb_build_array(%s::text)
                 OR label @> jsonb_build_array(jsonb_build_object('label', %s::text))
             ELSE label::text = %s END"""
-    return sql, [label] * 4
-
-
-def _starts_with(item: str) -> Condition:
-    return "substr(instance_id, 1, %s) = %s", [len(item), item]
-
-
-def queryset(wanted: Filter, run_id: str) -> QuerySet[Prediction]:
-    """All that passes, to be read in the order of the ids, by stretches of them or by so many at a time."""
-    rows = Prediction.objects.filter(run_id=run_id)
-    for number, (sql, values) in enumerate(_in_order_of_ids(wanted)):
-        # No text of anybody's is in the SQL.
-        passes = RawSQL(f"({sql})", values, output_field=BooleanField())  # noqa: S611
-        rows = rows.alias(**{f"passes_{number}": passes}).filter(**{f"passes_{number}": True})
-    return rows
-
-
-def _in_order_of_ids(wanted: Filter) -> list[Condition]:
-    """SQLite keeps no statistics here. It would take the index of the most columns, whose rows it has to sort for every
-    few that are read: so the columns look like something that no index has."""
-    hidden = " || ''" if bulk.is_sqlite() else ""
-    conditions: list[Condition] = []
-    if wanted.schema:
-        conditions.append((f"schema{hidden} = %s", [bulk.key(wanted.schema, 200)]))
-    if wanted.outcome:
-        conditions.append((f"outcome{hidden} = %s", [stored(wanted.outcome)]))
-    if wanted.split:
-        conditions.append((f"split{hidden} = %s", [stored(wanted.split)]))
-    if wanted.min_confidence is not None or wanted.max_confidence is not None:
-        conditions += _confidences(wanted)
-    if wanted.label:
-        conditions.append(_is_label(wanted.label))
-    if wanted.item:
-        conditions.append(_starts_with(wanted.item))
-    return conditions
+    return RawSQL(sql, [label] * 4, output_field=BooleanField())  # noqa: S611  # no text of anybody's is in the SQL
 
 
 def stored(name: str) -> str:
@@ -208,192 +180,45 @@ def stored(name: str) -> str:
     return "" if name in (UNJUDGED, NO_SPLIT) else name
 
 
-# Pages.
+def page(wanted: Filter, run: Run, after: int = 0) -> Page:
+    """The page that starts after the prediction of the id `after`: by the hundredth of the confidence, and in order
+    within the page; those without a confidence at the end. With a search by schema and item."""
+    known = Prediction.objects.only("schema", "instance_id").annotate(sure=Hundredths("confidence"))
+    past = known.filter(run=run, pk=after).first()
+    rows = queryset(wanted, run.pk).defer("scores")
+    found: list[Prediction] = []
+    for stretch in _by_item(rows, past) if wanted.item else _by_confidence(wanted, rows, past):
+        found += stretch[: PAGE + 1 - len(found)]
+    following = found[PAGE - 1].pk if len(found) > PAGE else None
+    return Page(found[:PAGE] if wanted.item else _sorted(wanted, found[:PAGE]), following)
 
 
-def outcomes_of(run: Run) -> list[str]:
-    """The outcomes that the run's predictions have: a step in the index for each, however many predictions it has."""
-    of_run = f"SELECT MIN(outcome) FROM {_TABLE} WHERE run_id = %s"  # noqa: S608  # the table's name is ours
-    statement = f"""
-        WITH RECURSIVE found(outcome) AS (
-            SELECT ({of_run})
-            UNION ALL
-            SELECT ({of_run} AND outcome > found.outcome) FROM found WHERE found.outcome IS NOT NULL
-        )
-        SELECT outcome FROM found WHERE outcome IS NOT NULL
-    """  # noqa: S608
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [run.pk] * 2)
-        return [outcome for (outcome,) in cursor.fetchall()]
-
-
-def page(wanted: Filter, run: Run, order: Order, after: int = 0) -> Page:
-    """The page that starts after the prediction of the id `after`, in the order of the filter.
-
-    Without a search that is the order of confidence, those without one at the end; with one by item and schema.
-    """
-    past = Prediction.objects.defer("scores", "label").filter(run=run, pk=after).first() if after else None
-    if wanted.item:
-        return _searched(wanted, run, past)
-    if wanted.outcome:
-        of_outcome = Prediction.objects.filter(run=run, outcome=stored(wanted.outcome)).order_by("pk")
-        if not of_outcome.values("pk")[WINDOW : WINDOW + 1].exists():
-            return _of_few(wanted, run, list(of_outcome.values_list("pk", flat=True)), past)
-    return _in_order(wanted, run, order, past)
-
-
-def _in_order(wanted: Filter, run: Run, order: Order, past: Prediction | None) -> Page:
-    """By the columns in the order of confidence; the database compares what these do not have."""
-    ids = order.ids[_places(wanted, order, past)]
-    compared = _compared(wanted)
-    if not compared:
-        return Page(_predictions(ids[:PAGE]), int(ids[PAGE - 1]) if len(ids) > PAGE else None)
-    window = ids[:WINDOW].tolist()
-    found: list[int] = []
-    for some in (window[:FIRST_LOOK], window[FIRST_LOOK:]):
-        passing = _passing(compared, run, some) if some and len(found) <= PAGE else set()
-        found += [pk for pk in some if pk in passing]
-    if len(found) > PAGE:
-        return Page(_predictions(found[:PAGE]), found[PAGE - 1])
-    if len(ids) > WINDOW:
-        return Page(_predictions(found), window[-1], WINDOW)
-    return Page(_predictions(found))
-
-
-def _places(wanted: Filter, order: Order, past: Prediction | None) -> list[int]:
-    """Where in the columns those are that may be wanted, in the order in which they are: a window's, and one more."""
-    fitting = Wanted(
-        split=stored(wanted.split) if wanted.split else None,
-        schema=bulk.key(wanted.schema, 200) if wanted.schema else None,
-        label=wanted.label or None,
-        outcome=stored(wanted.outcome) if wanted.outcome else None,
-    )
-    low, high = order.between(wanted.min_confidence, wanted.max_confidence)
+def _by_confidence(wanted: Filter, rows: QuerySet[Prediction], past: Any) -> Stretches:
+    """Those of the same hundredth, the others, and those without a confidence: each lies together in the index."""
     down = wanted.sort == MOST_CONFIDENT
-    at = None if past is None else order.place_of(past.pk, past.confidence)
-    if at is not None and at < order.n_known:
-        low, high = (low, min(high, at)) if down else (max(low, at + 1), high)
-    places: list[int] = []
-    if at is None or at < order.n_known:
-        places = order.first(low, high, fitting, WINDOW + 1, down)
-    if wanted.min_confidence is None and wanted.max_confidence is None:
-        behind = order.n_known if at is None or at < order.n_known else at + 1
-        places += order.first(behind, len(order.ids), fitting, WINDOW + 1 - len(places))
-    return places
-
-
-def _compared(wanted: Filter) -> list[Condition]:
-    conditions: list[Condition] = []
-    if wanted.outcome:
-        conditions.append(("outcome = %s", [stored(wanted.outcome)]))
-    if wanted.label:
-        conditions.append(_is_label(wanted.label))
-    return conditions
-
-
-def _passing(compared: Sequence[Condition], run: Run, ids: Sequence[int]) -> set[int]:
-    where = " AND ".join(f"({sql})" for sql, _ in compared)
-    given = "IN (SELECT value FROM json_each(%s))" if bulk.is_sqlite() else "= ANY(%s)"
-    statement = f"SELECT id FROM {_TABLE} WHERE id {given} AND {where}"  # noqa: S608  # names are ours
-    with connection.cursor() as cursor:
-        cursor.execute(statement, [json.dumps(ids) if bulk.is_sqlite() else [*ids], *_values(compared)])
-        return {pk for (pk,) in cursor.fetchall()}
-
-
-def _of_few(wanted: Filter, run: Run, ids: Sequence[int], past: Prediction | None) -> Page:
-    """Of an outcome that so few predictions have that all of them can be looked at."""
-    rows = queryset(replace(wanted, outcome=""), run.pk).filter(pk__in=ids).values_list("pk", "confidence")
-    sign = -1 if wanted.sort == MOST_CONFIDENT else 1
-
-    def key(pk: int, confidence: float | None) -> tuple[bool, float, int]:
-        return (True, 0.0, pk) if confidence is None else (False, sign * confidence, sign * pk)
-
-    keys = sorted((key(pk, confidence), pk) for pk, confidence in rows)
-    behind = [pk for at, pk in keys if past is None or at > key(past.pk, past.confidence)]
-    return Page(_predictions(behind[:PAGE]), behind[PAGE - 1] if len(behind) > PAGE else None)
-
-
-def _predictions(ids: Any) -> list[Prediction]:
-    """The predictions in the order of the ids."""
-    wanted = [int(pk) for pk in ids]
-    found = Prediction.objects.defer("scores").in_bulk(wanted)
-    return [found[pk] for pk in wanted if pk in found]
-
-
-def _confidences(wanted: Filter) -> list[Condition]:
-    bounds: list[Condition] = []
-    if wanted.min_confidence is not None:
-        bounds.append(("confidence >= %s", [wanted.min_confidence]))
-    if wanted.max_confidence is not None:
-        bounds.append(("confidence <= %s", [wanted.max_confidence]))
-    return bounds
-
-
-def _values(conditions: Iterable[Condition]) -> list[Any]:
-    return [value for _, given in conditions for value in given]
-
-
-def _searched(wanted: Filter, run: Run, past: Prediction | None) -> Page:
-    """From the id on that is searched for: what starts with it follows, whatever the database's order of texts. The
-    index of the constraint that a prediction is stored once has the ids of each schema in order."""
-    compared = [_starts_with(wanted.item), *_compared(wanted), *_confidences(wanted)]
-    if wanted.split:
-        compared.append(("split = %s", [stored(wanted.split)]))
-    until = _end_of_window(wanted, run, past)
-    statement, values = _by_ids(wanted, run, past, until, ", ".join(_COLUMNS), compared, PAGE + 1)
-    found = list(Prediction.objects.raw(statement, values))
-    if len(found) > PAGE:
-        return Page(found[:PAGE], found[PAGE - 1].pk)
-    if until is not None and _letters(until[0]).startswith(_letters(wanted.item)):
-        return Page(found, until[2], WINDOW)
-    return Page(found)
-
-
-def _end_of_window(wanted: Filter, run: Run, past: Prediction | None) -> tuple[str, str, int] | None:
-    """Item, schema and id of the last prediction of a window; None where there are not so many."""
-    statement, values = _by_ids(wanted, run, past, None, "instance_id, schema, id", [], WINDOW)
-    with connection.cursor() as cursor:
-        cursor.execute(f"{statement} OFFSET {WINDOW - 1}", values)
-        found: tuple[str, str, int] | None = cursor.fetchone()
-    return found
-
-
-def _by_ids(
-    wanted: Filter,
-    run: Run,
-    past: Prediction | None,
-    until: tuple[str, str, int] | None,
-    columns: str,
-    compared: Sequence[Condition],
-    most: int,
-) -> tuple[str, list[Any]]:
-    """The statement, and its parameters, for predictions from the searched id on, behind `past` and up to `until`."""
-    between = _between(wanted.item, past, until)
-    lists, values = [], []
-    for schema in [wanted.schema] if wanted.schema else run.schemas:
-        where = [("run_id = %s AND schema = %s", [run.pk, bulk.key(schema, 200)]), *between, *compared]
-        lists.append(
-            f"SELECT * FROM (SELECT {columns} FROM {_TABLE} "  # noqa: S608  # names are ours
-            f"WHERE {' AND '.join(f'({sql})' for sql, _ in where)} ORDER BY instance_id, schema LIMIT {most}) AS list"
-        )
-        values += _values(where)
-    together = " UNION ALL ".join(lists)
-    return f"SELECT * FROM ({together}) AS lists ORDER BY instance_id, schema LIMIT {most}", values  # noqa: S608
-
-
-def _between(item: str, past: Prediction | None, until: tuple[str, str, int] | None) -> list[Condition]:
-    """One bound at each end, for SQLite takes the first of several."""
-    bounds: list[Condition] = [("instance_id >= %s", [item])]
+    rows = rows.alias(sure=Hundredths("confidence")).order_by("-pk" if down else "pk")
+    # One bound at each end, for SQLite goes by the first of several.
+    low = Q(sure__gte=int(100 * (wanted.min_confidence or 0.0)))
+    high = Q(sure__lte=math.ceil(100 * (1.0 if wanted.max_confidence is None else wanted.max_confidence)))
     if past:
-        bounds = [("(instance_id, schema) > (%s, %s)", [past.instance_id, past.schema])]
-    if until:
-        bounds.append(("(instance_id, schema) <= (%s, %s)", [until[0], until[1]]))
-    elif bulk.is_sqlite():  # there texts are in the order of their characters, so that the end is known, too
-        bounds.append(("instance_id < %s", [f"{item}\U0010ffff"]))
-    return bounds
+        yield rows.filter(Q(pk__lt=past.pk) if down else Q(pk__gt=past.pk), sure=past.sure)
+        beyond = Q(sure__lt=past.sure) if down else Q(sure__gt=past.sure)
+        low, high = (low, beyond) if down else (beyond, high)
+    if past is None or past.sure != Hundredths.UNSURE:
+        yield rows.filter(low, high).order_by(*(("-sure", "-pk") if down else ("sure", "pk")))
+        if wanted.min_confidence is None and wanted.max_confidence is None:
+            yield rows.filter(sure=Hundredths.UNSURE)
 
 
-def _letters(text: str) -> str:
-    """Some databases pass over blanks, signs and the size of letters where they put texts in order: behind the last
-    prediction of a window there may be others that start with the text."""
-    return re.sub(r"\W|_", "", text).casefold()
+def _sorted(wanted: Filter, rows: list[Prediction]) -> list[Prediction]:
+    sign = -1 if wanted.sort == MOST_CONFIDENT else 1
+    return sorted(rows, key=lambda row: (row.confidence is None, sign * (row.confidence or 0.0)))
+
+
+def _by_item(rows: QuerySet[Prediction], past: Any) -> Stretches:
+    """As the index is that holds that a prediction is stored once: schema by schema."""
+    rows = rows.order_by("schema", "instance_id")
+    if past:
+        yield rows.filter(schema=past.schema, instance_id__gt=past.instance_id)
+        rows = rows.filter(schema__gt=past.schema)
+    yield rows

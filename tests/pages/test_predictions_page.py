@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterable
 from html import unescape
-from pathlib import Path
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from training import confidenceorder, config, itemtexts, picking
+from training import config, itemtexts, picking
 from training.models import Prediction, Run
 from training.picking import Filter
 
@@ -35,10 +35,8 @@ def client(client: Client, owner: User, project_file: Any) -> Client:
 
 @pytest.fixture
 def run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """300 predictions in two schemas, of all outcomes, many of one confidence and some of none; pages of 7, which are
-    looked for in windows of 40."""
+    """300 predictions in two schemas, of all outcomes, many of one confidence and some of none; pages of 7."""
     monkeypatch.setattr(picking, "PAGE", 7)
-    monkeypatch.setattr(picking, "WINDOW", 40)
     rng = random.Random(6)
     run = make_run(status="success", schemas=["sentiment", "topics"], n_predictions=300)
     outcomes = ["", "published", "low_confidence", "rejected"]
@@ -63,10 +61,9 @@ def run(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def all_pages(wanted: Filter, run: Run) -> list[Prediction]:
-    order, found, after = confidenceorder.of(run, None), list[Prediction](), 0
-    assert order is not None
+    found, after = list[Prediction](), 0
     for _ in range(400):
-        page = picking.page(wanted, run, order, after)
+        page = picking.page(wanted, run, after)
         assert len(page.rows) <= picking.PAGE
         found += page.rows
         if page.next is None:
@@ -129,81 +126,24 @@ def test_the_pages_together_are_what_passes_in_order_each_once(run: Run, wanted:
     assert sorted(row.pk for row in found) == sorted(row.pk for row in expected)
     assert {row.pk for row in picking.queryset(wanted, run.pk)} == {row.pk for row in expected}
     if wanted.item:
-        assert [row.instance_id for row in found] == sorted(row.instance_id for row in found)
+        by_item = Prediction.objects.filter(pk__in=[row.pk for row in found]).order_by("schema", "instance_id")
+        assert [row.pk for row in found] == [row.pk for row in by_item]
     else:
+        down = wanted.sort == "most"
         sure = [row.confidence for row in found if row.confidence is not None]
-        assert sure == sorted(sure, reverse=wanted.sort == "most")
+        unsure = [row.pk for row in found[len(sure) :]]
+        for page in (sure[at : at + picking.PAGE] for at in range(0, len(sure), picking.PAGE)):
+            assert page == sorted(page, reverse=down)
+        assert all((one - other if down else other - one) >= -0.01 for one, other in pairwise(sure))
+        assert unsure == sorted(unsure, reverse=down)
         assert all(row.confidence is None for row in found[len(sure) :])
 
 
-@pytest.mark.parametrize("wanted", FILTERS[:17], ids=lambda wanted: wanted.query() or "everything")
-def test_the_file_gives_the_same_order(
-    run: Run, wanted: Filter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_hand = all_pages(wanted, run)
-    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
-    assert confidenceorder.of(run, tmp_path) is None
-    confidenceorder.build(run, tmp_path)
-    order = confidenceorder.of(run, tmp_path)
-    assert order is not None and len(order.ids) == 300
-    monkeypatch.setattr(confidenceorder, "of", lambda *_: order)
-    assert [row.pk for row in all_pages(wanted, run)] == [row.pk for row in by_hand]
-
-
-def test_what_has_become_of_a_prediction_since_the_file_was_made_is_seen(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
-    monkeypatch.setattr(picking, "WINDOW", 8)  # so that no outcome is of few
-    confidenceorder.build(run, tmp_path)
-    order = confidenceorder.of(run, tmp_path)
-    monkeypatch.setattr(confidenceorder, "of", lambda *_: order)
-    published = Prediction.objects.filter(run=run, outcome="published")
-    for at, outcome in enumerate(("superseded", "retracted", "rejected", "train_split")):
-        Prediction.objects.filter(pk__in=published.values_list("pk", flat=True)[:12]).update(outcome=outcome)
-        Prediction.objects.filter(run=run, outcome="", pk__endswith=at).update(outcome=outcome)
-    Prediction.objects.filter(run=run, outcome="").update(outcome="missing_item")
-    for outcome in (
-        "published",
-        "superseded",
-        "retracted",
-        "rejected",
-        "train_split",
-        "missing_item",
-        "low_confidence",
-    ):
-        expected = Prediction.objects.filter(run=run, outcome=outcome).values_list("pk", flat=True)
-        assert {row.pk for row in all_pages(Filter(outcome=outcome), run)} == set(expected), outcome
-
-
-def test_a_file_of_another_number_of_predictions_is_not_believed(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
-    confidenceorder.build(run, tmp_path)
-    assert confidenceorder.of(Run(pk=run.pk, n_predictions=299), tmp_path) is None
-    file = tmp_path / confidenceorder.FILE
-    for damaged in (file.read_bytes()[:-8], b"", b"x" * 9000, b"{}".ljust(9000)):
-        file.write_bytes(damaged)
-        assert confidenceorder.of(run, tmp_path) is None
-    confidenceorder.build(run, tmp_path)
-    assert confidenceorder.of(run, tmp_path) is not None
-
-
-def test_a_large_run_is_put_in_order_once_it_is_over(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 10)
-    folder = config.current().config.runs / run.pk
-    Run.objects.filter(pk=run.pk).update(status="running", finished_at=None)
-    assert "not put in order yet" in client.get(f"{PAGE}/predictions?outcome=rejected").content.decode()
-    Run.objects.filter(pk=run.pk).update(status="success", finished_at=run.created_at)
-    folder.mkdir(parents=True)
-    assert client.get(f"{PAGE}/predictions").content.decode().count('<th scope="row" class="id">') == 7
-    assert (folder / confidenceorder.FILE).is_file()
-
-
-def test_the_outcomes_are_those_of_this_run(run: Run) -> None:
-    assert picking.outcomes_of(run) == ["", "low_confidence", "published", "rejected"]
-    assert picking.outcomes_of(Run(pk="nothing")) == []
+def test_what_has_become_of_a_prediction_meanwhile_is_seen(run: Run) -> None:
+    published = all_pages(Filter(outcome="published"), run)
+    Prediction.objects.filter(pk=published[0].pk).update(outcome="superseded")
+    assert [row.pk for row in all_pages(Filter(outcome="superseded"), run)] == [published[0].pk]
+    assert all_pages(Filter(outcome="published"), run) == published[1:]
 
 
 def test_the_filter_is_in_the_address_and_in_those_of_the_files(client: Client, run: Run) -> None:
@@ -252,13 +192,9 @@ def test_an_odd_start_of_a_page_is_the_first_page(client: Client, run: Run, past
     assert page.count('<th scope="row" class="id">') == 7
 
 
-def test_where_a_window_has_too_little_the_page_says_so_and_goes_on(client: Client, run: Run) -> None:
-    Prediction.objects.filter(run=run).update(label="common")
-    assert "No prediction passes" in client.get(f"{PAGE}/predictions?label=rare").content.decode()
-    Prediction.objects.filter(run=run).update(label=["common"])
-    page = client.get(f"{PAGE}/predictions?label=rare").content.decode()
-    assert "Among the next 40 predictions 0 pass this filter." in page and "Look on" in page
-    assert "No prediction passes this filter." in client.get(f"{PAGE}/predictions?item=nobody").content.decode()
+def test_a_filter_that_nothing_passes_says_so(client: Client, run: Run) -> None:
+    for query in ("label=rare", "item=nobody", "outcome=missing_item", "split=train"):
+        assert "No prediction passes this filter." in client.get(f"{PAGE}/predictions?{query}").content.decode()
 
 
 def bundle_with(run: Run, rows: Iterable[dict[str, Any]]) -> None:
@@ -320,9 +256,9 @@ def write_back_section(client: Client) -> str:
 def test_each_count_leads_to_its_predictions(client: Client, run: Run) -> None:
     Run.objects.filter(pk=run.pk).update(writeback=REPORT)
     section = write_back_section(client)
-    for outcome, n in (("published", 12), ("low_confidence", 200), ("rejected", 88)):
-        assert re.search(rf'<a href="{PAGE}\?outcome={outcome}#predictions"[^>]*>{n}</a>', section)
-        assert client.get(f"{PAGE}?outcome={outcome}").status_code == 200
+    for query, n in (("published", 12), ("low_confidence&amp;sort=least", 200), ("rejected", 88)):
+        assert re.search(rf'<a href="{PAGE}\?outcome={query}#predictions"[^>]*>{n}</a>', section)
+        assert client.get(unescape(f"{PAGE}?outcome={query}")).status_code == 200
     assert re.search(rf'<a href="{PAGE}#predictions"[^>]*>300</a>', section)
     assert '<td class="n">5</td>' in section  # older runs' prelabels, which are not among these
     assert "of &#x27;x&#x27; &lt;b&gt;" in section and "were taken back" not in section

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from training import confidenceorder, intake, itemtexts, scoring
+from training import intake, itemtexts, scoring
 from training.config import ProjectConfig
 from training.models import Run
 from training.scoring.mistakes import worst
@@ -107,17 +107,11 @@ def test_a_concluded_run_keeps_its_mistakes_with_their_texts(make_run: Callable[
 
 
 @pytest.mark.django_db
-def test_a_settled_run_has_its_texts_and_its_predictions_in_order(
-    project: ProjectConfig, predict: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(confidenceorder, "MOST_WITHOUT_FILE", 1)
+def test_a_settled_run_has_its_texts(project: ProjectConfig, predict: Callable[..., Run]) -> None:
     run = predict("r1", {"a": ("positive", 0.7), "b": ("negative", 0.9), "c": ("positive", 0.1)})
     folder = project.runs / run.pk
     bundle_of(folder, unlabeled=[row(name, f"text of {name}") for name in "abc"])
     concluding.settle(project, Run.objects.get(pk=run.pk), nothing)
-    order = confidenceorder.of(Run.objects.get(pk=run.pk), folder)
-    assert order is not None and order.confidences.tolist() == [0.1, 0.7, 0.9]
-    assert sorted(order.outcome_names) == ["low_confidence", "published"]
     assert (folder / itemtexts.FILE).is_file() and itemtexts.find(folder, ["b"])["b"].text == "text of b"
     assert not [line for line in run.step_lines.values_list("text", flat=True) if "failed" in line]
 

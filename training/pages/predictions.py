@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import astuple, dataclass
-from pathlib import Path
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 from django_htmx.http import push_url
 
-from training import confidenceorder, config, itemtexts, picking
+from training import config, itemtexts, picking
 from training.errors import ConfigError
 from training.models import Prediction, Run
-from training.pages.access import context_light, number_of, run_or_404, staff
+from training.pages.access import context_light, number_of, render, run_or_404, staff
 from training.showing import OUTCOMES
 
 MOST_LABELS = 500  # that a field offers
@@ -29,6 +26,7 @@ SPLITS = {
     "val": gettext_lazy("val: held out, to choose the model by"),
     "test": gettext_lazy("test: held out, for the scores"),
     "unlabeled": gettext_lazy("unlabeled: no answer of the annotators"),
+    picking.NO_SPLIT: picking.NO_SPLIT,
 }
 SORTS = {
     picking.MOST_CONFIDENT: gettext_lazy("most confident first"),
@@ -74,77 +72,40 @@ def predictions_fragment(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def predictions_context(request: HttpRequest, found: Run) -> dict[str, Any]:
-    outcomes = picking.outcomes_of(found)
-    order = order_of(found) if outcomes else None
-    asked = picking.asked(request.GET)
-    refuse_unknown(asked, found, order)
-    past = number_of(request, "past")
-    page = picking.Page([])
-    if order is not None and not asked.errors:
-        page = picking.page(asked.filter, found, order, past)
+    asked, past = picking.asked(request.GET), number_of(request, "past")
+    refuse_unknown(asked, found)
     wanted = asked.filter
+    page = picking.Page([]) if asked.errors else picking.page(wanted, found, past)
     query = wanted.query()
     return {
-        "has_predictions": bool(outcomes),
-        "predictions_unordered": bool(outcomes) and order is None,
         "predictions": rows_of(found, page.rows),
         "predictions_past": past,
         "predictions_next": wanted.query(past=page.next) if page.next is not None else "",
         "predictions_first": query,
         "predictions_here": wanted.query(past=past or ""),
-        "predictions_looked_at": page.looked_at,
         "predictions_errors": asked.errors,
         "predictions_all": wanted.is_open,
         "files_query": f"?{query}" if query else "",
-        "filters": fields_of(asked, found, outcomes, splits_of(found, order)),
+        "filters": fields_of(asked, found),
         "labels_offered": labels_of(found, wanted.schema),
     }
 
 
-def order_of(found: Run) -> confidenceorder.Order | None:
-    """The order that was made when the run was settled. Of a run that is older than that, it is made now, once, in some
-    seconds; of one that is not over, its predictions may not all be there."""
-    folder = folder_of(found)
-    order = confidenceorder.of(found, folder)
-    if order is None and folder is not None and found.is_over:
-        with suppress(OSError):
-            confidenceorder.build(found, folder)
-        order = confidenceorder.of(found, folder)
-    return order
-
-
-def folder_of(found: Run) -> Path | None:
-    try:
-        return config.current().config.runs / found.pk
-    except ConfigError:
-        return None
-
-
-def splits_of(found: Run, order: confidenceorder.Order | None) -> list[str]:
-    """The splits that the run's predictions have, by the names that an address has for them."""
-    names = order.split_names if order is not None else list(found.splits)
-    return sorted(name or picking.NO_SPLIT for name in names)
-
-
-def refuse_unknown(asked: picking.Asked, found: Run, order: confidenceorder.Order | None) -> None:
+def refuse_unknown(asked: picking.Asked, found: Run) -> None:
     """A schema or a split that the run does not have is a mistake of the address, and says so."""
     if asked.filter.schema and asked.filter.schema not in found.schemas:
         asked.errors["schema"] = _("This run has no such schema.")
-    if asked.filter.split and asked.filter.split not in {*splits_of(found, order), *SPLITS, picking.NO_SPLIT}:
+    if asked.filter.split and asked.filter.split not in SPLITS:
         asked.errors["split"] = _("There is no such split.")
 
 
-def fields_of(asked: picking.Asked, found: Run, outcomes: Sequence[str], splits: Sequence[str]) -> dict[str, Field]:
-    """Field by field; a menu has what the run's predictions have, and what is chosen."""
-    menus = {
+def fields_of(asked: picking.Asked, found: Run) -> dict[str, Field]:
+    """Field by field, with what its menu offers."""
+    menus: dict[str, Mapping[str, Any]] = {
         "schema": {str(name): str(name) for name in found.schemas},
-        "split": {name: str(SPLITS.get(name, name)) for name in splits},
-        "outcome": {
-            name: str(OUTCOMES[picking.stored(name)])
-            for name in picking.OUTCOMES
-            if picking.stored(name) in outcomes or name == asked.filter.outcome
-        },
-        "sort": {name: str(words) for name, words in SORTS.items()},
+        "split": SPLITS,
+        "outcome": {name: OUTCOMES[picking.stored(name)] for name in picking.OUTCOMES},
+        "sort": SORTS,
     }
     return {
         name: Field(written, asked.errors.get(name, ""), choices(menus.get(name, {}), written))
@@ -152,11 +113,11 @@ def fields_of(asked: picking.Asked, found: Run, outcomes: Sequence[str], splits:
     }
 
 
-def choices(menu: Mapping[str, str], chosen: str) -> list[Choice]:
+def choices(menu: Mapping[str, Any], chosen: str) -> list[Choice]:
     offered = dict(menu)
     if chosen and menu and chosen not in menu:
         offered[chosen] = chosen  # what is wrong stays to be seen
-    return [Choice(value, words, value == chosen) for value, words in offered.items()]
+    return [Choice(value, str(words), value == chosen) for value, words in offered.items()]
 
 
 def labels_of(found: Run, schema: str) -> list[str]:
@@ -176,7 +137,11 @@ def labels_of(found: Run, schema: str) -> list[str]:
 
 
 def rows_of(found: Run, predictions: Sequence[Prediction]) -> list[Row]:
-    folder = folder_of(found) if predictions else None
-    texts = itemtexts.find(folder, (row.instance_id for row in predictions)) if folder is not None else {}
+    try:
+        folder = config.current().config.runs / found.pk
+    except ConfigError:
+        texts = {}
+    else:
+        texts = itemtexts.find(folder, [row.instance_id for row in predictions])
     nothing = itemtexts.Text("", True)
     return [Row(row, *astuple(texts.get(row.instance_id, nothing))) for row in predictions]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from django import db
 from django.utils import timezone
 
-from training import bulk, bundle, confidenceorder, intake, itemtexts, runs, scoring, writeback
+from training import bulk, bundle, intake, itemtexts, runs, scoring, writeback
 from training.agent.jobdir import JobDir
 from training.errors import TrainingError
 from training.models import Prediction, Run
@@ -140,7 +140,6 @@ def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     if run.status == SUCCESS:
         _said(run, "The index of the texts", lambda: itemtexts.build(config.runs / run.id, check))
         _said(run, "Write-back", lambda: write_back(config, run, check))
-        _said(run, "The order of the predictions", lambda: confidenceorder.build(run, config.runs / run.id, check))
     else:
         runs.forget_predictions(run.id)
     check()
