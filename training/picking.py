@@ -22,7 +22,7 @@ from training import bulk
 from training.models import UNFIT_CONFIDENCE, Hundredths, Prediction, Run
 from training.showing import GATES
 
-PAGE = 50
+PAGE = 20
 LONGEST = 500  # characters of a filter
 
 UNJUDGED = "unjudged"  # what the outcome of a prediction that write-back has not judged is called in an address

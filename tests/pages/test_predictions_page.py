@@ -233,6 +233,12 @@ def test_a_page_takes_as_many_queries_on_any_run(client: Client, run: Run) -> No
     assert len(few) == len(other) <= 6
 
 
+def test_a_row_says_of_its_split_what_the_filter_does(client: Client, run: Run) -> None:
+    Prediction.objects.filter(run=run).update(split="val")
+    page = client.get(PAGE).text
+    assert "<td>val: held out, to choose the model by</td>" in page
+
+
 # Write-back.
 
 REPORT = {

@@ -74,7 +74,7 @@ def test_predictions_are_filtered_in_place_and_the_address_follows(browse: Any, 
     page.wait_for_selector("#error-filter-min_confidence")
     assert page.evaluate("window.same")
     page.goto(f"{PAGE}?outcome=low_confidence")
-    assert page.locator("#predictions tbody tr").count() == 50
+    assert page.locator("#predictions tbody tr").count() == 20
     page.click("#predictions-next")
     page.wait_for_selector("#predictions-first")
     assert "past=" in page.url

@@ -58,6 +58,11 @@ class Row:
     text: str
     whole: bool
 
+    @property
+    def split(self) -> Any:
+        """In the words of the filter."""
+        return SPLITS.get(self.prediction.split, self.prediction.split)
+
 
 @staff("view_run")
 @require_GET
