@@ -50,7 +50,10 @@ demo: $(VENV)/.installed
 demo-hf: $(VENV)/.installed-hf
 	@VENV=$(VENV) sh examples/demo.sh hf-text-classification
 
-test: lint test-agent test-sqlite test-postgres
+# The agent's tests wait most of their time: beside the others they cost little.
+test: lint
+	$(MAKE) --output-sync=target -j 2 test-agent test-sqlite
+	$(MAKE) test-postgres
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

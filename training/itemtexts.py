@@ -1,4 +1,4 @@
-"""The texts of a run's items, found in its bundle by id: a page shows fifty of a million without reading them all.
+"""The texts of a run's items, found in its bundle by id: a page shows twenty of a million without reading them all.
 
 The index beside the bundle has 16 bytes an item: the hashes of the ids in order, and where each one's line starts.
 

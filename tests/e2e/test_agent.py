@@ -341,10 +341,10 @@ def test_a_worker_whose_run_was_taken_is_stopped_when_its_agent_comes_back(lab: 
 def test_a_site_that_is_killed_at_every_bad_moment_ends_the_run_right_and_once(lab: Lab) -> None:
     run_id, gate = lab.ask()
     agent = lab.agent()
-    lab.until_it_trains(run_id)
+    before = lab.until_it_trains(run_id)
     lab.kill_parts()  # while events flow
     lab.site.wait_until_it_answers()
-    lab.until_it_trains(run_id, lab.run(run_id)["progress"]["current"] + 5)
+    lab.until_it_trains(run_id, before["progress"]["current"] + 5)
     lab.wire.when(rb"^PUT /api/training/", lab.kill_parts)  # during the upload
     lab.wire.when(rb"/result HTTP", lambda: lab.wire.when(rb"^HTTP/1.1 200", lab.kill_parts))  # after the last word
     gate.touch()
@@ -357,9 +357,9 @@ def test_a_site_that_is_killed_at_every_bad_moment_ends_the_run_right_and_once(l
 def test_a_site_that_is_stopped_and_started_at_bad_moments_ends_the_run_right_and_once(lab: Lab) -> None:
     run_id, gate = lab.ask()
     lab.agent()
-    lab.until_it_trains(run_id)
+    before = lab.until_it_trains(run_id)
     lab.serve_again()
-    lab.until_it_trains(run_id, lab.run(run_id)["progress"]["current"] + 5)
+    lab.until_it_trains(run_id, before["progress"]["current"] + 5)
     lab.wire.when(rb"^PUT /api/training/", lab.serve_again)
     gate.touch()
     succeeded_once(lab, run_id)
@@ -431,10 +431,9 @@ def in_database(secrets: set[str], lab: Lab) -> Iterator[str]:
 def test_the_first_word_drains_and_the_second_stops_the_run(lab: Lab) -> None:
     run_id, _ = lab.ask()
     agent = lab.agent()
-    lab.until_it_trains(run_id)
+    before = lab.until_it_trains(run_id)
     agent.process.send_signal(signal.SIGTERM)
-    now = lab.run(run_id)["progress"]["current"]
-    lab.until_it_trains(run_id, now + 10)  # it goes on
+    lab.until_it_trains(run_id, before["progress"]["current"] + 10)  # it goes on
     agent.process.send_signal(signal.SIGTERM)
     run = lab.finished(run_id)
     assert run["status"] in ("error", "cancelled") and run["n_predictions"] == 0

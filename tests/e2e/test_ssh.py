@@ -384,12 +384,12 @@ def test_a_supervisor_that_is_killed_while_the_run_is_made_ready_is_followed_by_
 def test_a_card_that_the_runs_own_worker_fills_does_not_end_it_when_another_supervisor_comes(lab: SshLab) -> None:
     lab.host(env=lab.show_card(30_000), min_free_gpu_mb=4000)
     run_id, gate = lab.ask()
-    lab.until_it_trains(run_id)
+    before = lab.until_it_trains(run_id)
     worker = lab.worker()
     lab.show_card(100)
     lab.kill_supervisor()
     until(lambda: "taken up by a new supervisor" in lab.lines(run_id), 20, "another supervisor")
-    lab.until_it_trains(run_id, lab.run(run_id)["progress"]["current"] + 30)
+    lab.until_it_trains(run_id, before["progress"]["current"] + 30)
     assert lab.worker() == worker
     gate.touch()
     succeeded_once(lab, run_id)
