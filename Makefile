@@ -52,7 +52,7 @@ demo-hf: $(VENV)/.installed-hf
 
 # The agent's tests wait most of their time: beside the others they cost little.
 test: lint
-	$(MAKE) --output-sync=target -j 2 test-agent test-sqlite
+	$(MAKE) --output-sync=line -j 2 test-agent test-sqlite
 	$(MAKE) test-postgres
 
 lint: $(VENV)/.installed-test

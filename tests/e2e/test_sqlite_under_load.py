@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from larger import enlarge
 
-N_ITEMS = 50_000
+N_ITEMS = 20_000
 
 # A second process that says steps of a run as fast as a lively worker's events come in.
 REPORTER = """
