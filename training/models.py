@@ -195,16 +195,6 @@ UNFIT_CONFIDENCE = "unfit_confidence"
 UNKNOWN_LABEL = "unknown_label"
 
 
-class Hundredths(models.Func):
-    """A confidence in whole hundredths; UNSURE without one. A run's predictions come in no order of confidence, so that
-    an index of the confidences themselves is written all over: on SQLite, to store a million takes seven times as long.
-    """
-
-    UNSURE = -100
-    template = "CAST(COALESCE(%(expressions)s, -1) * 100 AS integer)"
-    output_field = models.IntegerField()
-
-
 class Prediction(models.Model):
     """What one run says of one item in one schema, and what became of it.
 
@@ -229,8 +219,6 @@ class Prediction(models.Model):
         verbose_name = _("prediction")
         verbose_name_plural = _("predictions")
         indexes = [
-            # For pages in the order of confidence (training.picking); an outcome changes nothing in it.
-            models.Index("run", Hundredths(models.F("confidence")), "id", name="predictions_by_confidence"),
             # What is live of one run of millions: its page counts it, retention asks for it.
             models.Index(fields=["run"], condition=Q(outcome="published"), name="prelabels_of_a_run"),
         ]

@@ -2,8 +2,6 @@
 
 from django.db import migrations, models
 
-import training.models
-
 
 class Migration(migrations.Migration):
 
@@ -12,10 +10,6 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        migrations.AddIndex(
-            model_name='prediction',
-            index=models.Index(models.F('run'), training.models.Hundredths(models.F('confidence')), models.F('id'), name='predictions_by_confidence'),
-        ),
         migrations.AddIndex(
             model_name='prediction',
             index=models.Index(condition=models.Q(('outcome', 'published')), fields=['run'], name='prelabels_of_a_run'),
