@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from django.db.models import BooleanField, Func, Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Substr
 from django.db.models.lookups import Exact
@@ -128,25 +128,15 @@ _READERS: dict[str, Callable[[str], Any]] = dict.fromkeys(FIELDS, _text) | {
 }
 
 
-class _Column(Func):
-    """A column whose index SQLite does not see: it keeps no statistics here, so that it would take the index of the
-    most columns, and put a million predictions in order for fifty."""
-
-    template = "%(expressions)s"
-
-    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
-        return self.as_sql(compiler, connection, template="+%(expressions)s", **extra)
-
-
 def queryset(wanted: Filter, run_id: str) -> QuerySet[Prediction]:
     """All that passes, in no order yet."""
     conditions: list[Any] = []
     if wanted.schema:
-        conditions.append(Exact(_Column("schema"), bulk.key(wanted.schema, 200)))
+        conditions.append(Q(schema=bulk.key(wanted.schema, 200)))
     if wanted.label:
         conditions.append(_is_label(wanted.label))
     if wanted.outcome:
-        conditions.append(Exact(_Column("outcome"), stored(wanted.outcome)))
+        conditions.append(Q(outcome=stored(wanted.outcome)))
     if wanted.split:
         conditions.append(Q(split=stored(wanted.split)))
     if wanted.min_confidence is not None:
@@ -183,7 +173,8 @@ def stored(name: str) -> str:
 def page(wanted: Filter, run: Run, after: int = 0) -> Page:
     """The page that starts after the prediction of the id `after`: by confidence, and of those of one confidence by id;
     those without one at the end. With a search by schema and item."""
-    past = Prediction.objects.only("schema", "instance_id", "confidence").filter(run=run, pk=after).first()
+    known = Prediction.objects.only("schema", "instance_id", "confidence")
+    past = known.filter(run=run, pk=after).first() if after else None
     rows = queryset(wanted, run.pk).defer("scores")
     found: list[Prediction] = []
     for stretch in _by_item(rows, past) if wanted.item else _by_confidence(wanted, rows, past):

@@ -28,7 +28,7 @@ FILTERS = {
     "n_retracted": picking.Filter(outcome="retracted"),
     "n_superseded": picking.Filter(outcome="superseded"),
     **{f"n_skipped_{gate}": picking.Filter(outcome=gate) for gate in showing.GATES},
-    # From the end at which they are: from the other one, half a million come before the first of them.
+    # The least sure ones first: that is what kept them back.
     "n_skipped_low_confidence": picking.Filter(outcome="low_confidence", sort=picking.LEAST_CONFIDENT),
 }
 MOST_COUNTED = 10_000  # live prelabels, which takes a few milliseconds
