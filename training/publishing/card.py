@@ -15,6 +15,7 @@ from django.utils.translation import override
 
 from training.agent import trainers
 from training.agent.trainers.hf.weights import HUB_NAME
+from training.better import is_number
 from training.models import Run
 from training.publishing import limits, loading
 from training.publishing.contents import SKOPS, TRANSFORMERS, Contents
@@ -117,7 +118,7 @@ def index_of_results(subject: Subject) -> Iterator[dict[str, Any]]:
         metrics = [
             {"type": METRICS[name], "name": str(SCORES[name]), "value": round(value, 4)}
             for name, value in (found.get("metrics") or {}).items()
-            if name in METRICS and limits.is_number(value)
+            if name in METRICS and is_number(value)
         ]
         if metrics:
             dataset = {"name": f"{plain(subject.study)} (held-out items, {plain(schema)})", "type": "private"}
@@ -201,7 +202,7 @@ def data(subject: Subject) -> Iterator[str]:
         yield table(["Split", "Items"], [[words(name), number(n)] for name, n in run.splits.items()])
     resolved = RESOLVED.get(str(subject.manifest.get("aggregation")), "in a way that is not recorded")
     people = subject.stats.get("n_annotators")
-    by = f" of {number(people)} annotators" if limits.is_number(people) else ""
+    by = f" of {number(people)} annotators" if is_number(people) else ""
     yield f"Where answers{by} to an item differed, they were resolved {resolved}."
     for name, counts in (subject.stats.get("counts") or {}).items():
         yield from examples(name, counts, (subject.stats.get("schemas") or {}).get(name) or {})
@@ -212,7 +213,7 @@ def data(subject: Subject) -> Iterator[str]:
 def examples(name: str, counts: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
     """How often each label was given, and how often people disagreed."""
     disagreed = ""
-    if limits.is_number(said.get("n_items_2plus")) and said["n_items_2plus"]:
+    if is_number(said.get("n_items_2plus")) and said["n_items_2plus"]:
         several, differ = said["n_items_2plus"], said.get("n_items_disagree")
         disagreed = f" {number(several)} items have several answers, and these differ on {number(differ)} of them."
     if counts:
@@ -260,7 +261,7 @@ def class_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[list[str]]:
 
 
 def number(value: Any) -> str:
-    if not limits.is_number(value):
+    if not is_number(value):
         return "–"  # noqa: RUF001
     return str(value) if isinstance(value, int) else f"{value:.3f}"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
+from training.better import is_number
 from training.models import Run
 from training.publishing.contents import OTHER, SKOPS
 from training.publishing.markdown import words
@@ -109,7 +110,3 @@ def wilson(share: float, n: int) -> tuple[float, float]:
 def listed(names: list[str]) -> str:
     rest = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + rest
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

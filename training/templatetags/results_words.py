@@ -6,7 +6,8 @@ from typing import Any
 
 from django import template
 
-from training.templatetags.training_words import is_number, percent
+from training.better import is_number
+from training.templatetags.training_words import percent
 
 register = template.Library()
 

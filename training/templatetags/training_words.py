@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from training import config, showing
 from training.backends import LOCAL
+from training.better import is_number
 from training.errors import ConfigError, TrainingError
 from training.models import Run
 from training.startform import Control
@@ -96,13 +97,9 @@ def any_error(controls: Iterable[Control]) -> bool:
 def share(run: Run) -> float | None:
     """How much of the phase is done, in percent; None where that is not known."""
     current, total = run.progress_current, run.progress_total
-    if not is_number(current) or not is_number(total) or total <= 0:  # type: ignore[operator]
+    if not is_number(current) or not is_number(total) or total <= 0:
         return None
-    return max(0.0, min(100.0, 100.0 * current / total))  # type: ignore[operator]
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value - value == 0
+    return max(0.0, min(100.0, 100.0 * current / total))
 
 
 @register.filter
