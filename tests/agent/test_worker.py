@@ -9,7 +9,7 @@ import time
 import pytest
 from jobfolders import NOMINAL, events_of, make_job, moods, predictions_of, python, step_came, toy_environment, wait_for
 
-from training.agent import worker
+from training.agent import versions
 from training.agent.trainers import Trainer
 
 
@@ -174,7 +174,7 @@ def test_sigterm_ends_a_trainer_whether_it_asks_or_not(tmp_path, do):
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(60) == 4
     assert jobdir.read_exit_code() == 4
-    assert events_of(jobdir)[-1].fields == {"state": "cancelled", "step": "cancelled"}
+    assert events_of(jobdir)[-1].fields == {"state": "cancelled", "step": "stopped by SIGTERM"}
     assert not events_of(jobdir, "error")
 
 
@@ -250,6 +250,16 @@ def test_a_device_that_a_trainer_cannot_use_is_warned_of(tmp_path):
     ]
 
 
+def test_a_gpu_that_slurm_gave_and_the_trainer_does_not_use_is_warned_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    jobdir, _ = run(tmp_path, "finish")
+    words = "Trainer 'toy' computes on the CPU and makes no use of the GPU that SLURM gave this job"
+    assert [event.fields for event in events_of(jobdir, "log")] == [
+        {"level": "warning", "msg": words + " (CUDA_VISIBLE_DEVICES=0)"}
+    ]
+
+
 def test_a_split_that_the_bundle_lacks_has_no_rows(tmp_path):
     jobdir, _ = run(tmp_path, "rows", splits={"train": moods(0, 20), "val": []})
     assert [event.fields["msg"] for event in events_of(jobdir, "log")] == [
@@ -274,8 +284,8 @@ def test_what_a_trainer_computes_with_is_told_with_its_versions_before_it_is_loa
 
 
 def test_versions_are_read_from_disk_and_what_is_not_installed_is_left_out(monkeypatch):
-    monkeypatch.setitem(worker.BELOW, "pytest", ("pluggy", "no-such-package"))
+    monkeypatch.setitem(versions.BELOW, "pytest", ("pluggy", "no-such-package"))
     trainer = Trainer("t", "T", "m", ("nominal",), packages={"pytest": "pytest", "nothing": "nothing-of-that-name"})
-    found = worker.installed_versions(trainer)
+    found = versions.installed_versions(trainer)
     assert list(found) == ["pluggy", "pytest"]
     assert found["pytest"] == pytest.__version__

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from training.agent.failures import JobUnfit
 from training.agent.trainers import TRAINERS
 from training.agent.trainers.hf import calibration, fitting, texts, weights
 from training.agent.trainers.hf.arithmetic import cpu_has_fast_bf16
 from training.agent.trainers.hf_text_classification import folder_name
-from training.agent.worker import JobUnfit
 
 PARAMS = {name: entry["default"] for name, entry in TRAINERS["hf-text-classification"].params["properties"].items()}
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple
 class Trainer:
     """What is known of a trainer without importing it.
 
-    `module` has a function `train(work)`, see training.agent.worker.Work. `packages` maps what must be importable to
+    `module` has a function `train(work)`, see training.agent.work.Work. `packages` maps what must be importable to
     what pip calls it. `params` is a JSON schema (2020-12) of an object; its defaults are the trainer's own. Two keys of
     it are for the form alone: `common`, the names of what it shows at once, and a property's `unit`.
     """

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Tuple
 
-from ..worker import Work
+from ..work import Work
 from .hf import adapters, arithmetic, calibration, examples, texts, weights
 from .hf.answers import KINDS
 from .hf.fitting import Fit, plan

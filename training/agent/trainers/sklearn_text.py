@@ -30,7 +30,8 @@ from typing import (
     Tuple,
 )
 
-from ..worker import JobUnfit, Work
+from ..failures import JobUnfit
+from ..work import Work
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from ...worker import JobUnfit
+from ...failures import JobUnfit
 
 HEAVIEST = 100.0  # a label that one text in a thousand has would otherwise drown all others
 

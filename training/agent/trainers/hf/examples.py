@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterable, List, Tuple
 
-from ...worker import JobUnfit
+from ...failures import JobUnfit
 from .answers import Answers
 from .texts import Encoder, Tokens, windows
 

