@@ -53,6 +53,47 @@ def test_a_device_that_is_not_there_falls_back_with_a_warning(wanted, has, name,
     assert device.warning.startswith(words)
 
 
+GIVEN = "CUDA_VISIBLE_DEVICES=0"
+
+
+@pytest.mark.parametrize(
+    "has, words",
+    [
+        (torch(built_for_cuda="12.4"), "torch 2.13.0 sees none; it computes on CPU"),  # no driver, or one too old
+        (torch(), "torch 2.13.0 sees none (it is built without CUDA); it computes on CPU"),
+        (
+            Torch("", error="libcudart.so.12: not found"),
+            "torch does not load (libcudart.so.12: not found); it computes",
+        ),
+    ],
+)
+def test_a_run_that_was_given_a_gpu_and_computes_on_the_cpu_says_so(has, words):
+    device = choose("auto", has, [], GIVEN)
+    assert device.name == "cpu"
+    assert device.warning.startswith("This run was given a GPU (CUDA_VISIBLE_DEVICES=0), and " + words)
+
+
+def test_a_run_that_uses_its_gpu_or_was_told_to_use_none_is_not_warned():
+    assert choose("auto", torch("8.0"), [A], GIVEN).warning == ""
+    assert choose("cpu", torch(), [], GIVEN).warning == ""
+    assert choose("auto", torch(), []).warning == ""
+
+
+@pytest.mark.parametrize(
+    "environment, given",
+    [
+        ({"CUDA_VISIBLE_DEVICES": "GPU-aa,GPU-bb", "SLURM_JOB_GPUS": "0,1"}, "CUDA_VISIBLE_DEVICES=GPU-aa,GPU-bb"),
+        ({"SLURM_JOB_GPUS": "3"}, "SLURM_JOB_GPUS=3"),  # of a cluster that tells CUDA nothing
+        ({"CUDA_VISIBLE_DEVICES": "NoDevFiles"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": "-1"}, ""),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_environment_says_whether_a_gpu_was_given(environment, given):
+    assert probe.given_gpus(environment) == given
+
+
 def test_a_gpu_that_this_torch_has_no_kernels_for_is_passed_over():
     roomy = Gpu(0, "Tesla K80", "GPU-cccc", 99000, 99000, 0, "3.7")
     assert choose("auto", torch("3.7", "8.0"), [roomy, A]).name == "cuda:1"

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import warnings
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from .trainers import is_importable
 
 NVIDIA_SMI_TIMEOUT_S = 20.0  # a driver that wakes up takes seconds; one that hangs takes for ever
 NVIDIA_SMI_FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu,compute_cap"
 MB = 1024 * 1024
+NO_GPUS = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is SLURM's
 
 
 @dataclass(frozen=True)
@@ -184,18 +185,25 @@ def resolve_device(wanted: str) -> Device:
     """The device that a run on this host gets: imports torch, where there is one. See choose()."""
     torch = torch_facts()
     cards = gpus() if torch is not None and torch.cuda_devices else []
-    return choose(wanted, torch, visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return choose(wanted, torch, visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES")), given_gpus(os.environ))
 
 
-def choose(wanted: str, torch: Optional[Torch], cards: Sequence[Gpu]) -> Device:
+def given_gpus(environment: Mapping[str, str]) -> str:
+    """`CUDA_VISIBLE_DEVICES=0`, or the like, where a scheduler or our own choice gave this process GPUs; else empty."""
+    named = [(name, environment.get(name, "")) for name in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_GPUS")]
+    return next(("%s=%s" % (name, value) for name, value in named if value not in NO_GPUS), "")
+
+
+def choose(wanted: str, torch: Optional[Torch], cards: Sequence[Gpu], given: str = "") -> Device:
     """`wanted` is auto, cpu, mps, cuda or cuda:N; auto takes CUDA, then mps, then the CPU.
 
     `cards` are the visible ones in torch's order. What is not there falls back to what auto would take, with a warning.
+    `given`: what was given_gpus(); that none of them is used is a warning, too.
     """
     offers = _offers(torch, cards)
     best = offers[0]
     if wanted in ("auto", ""):
-        return Device(best.name, best.title, _why_no_gpu(torch, best))
+        return Device(best.name, best.title, _why_no_gpu(torch, best, given))
     for offer in offers:
         if offer.name == wanted or (wanted == "cuda" and offer.name.startswith("cuda:")):
             return offer
@@ -223,10 +231,17 @@ def _cuda_name(cards: Sequence[Gpu], index: int) -> str:
     return "%s (cuda:%d)" % (cards[index].name if index < len(cards) else "NVIDIA GPU", index)
 
 
-def _why_no_gpu(torch: Optional[Torch], best: Device) -> str:
-    if torch is not None and torch.cuda_devices and not best.name.startswith("cuda:"):
+def _why_no_gpu(torch: Optional[Torch], best: Device, given: str) -> str:
+    if torch is None or best.name.startswith("cuda:"):
+        return ""
+    if torch.cuda_devices:
         return "This host's torch has no kernels for any of its GPUs; this run computes on %s" % best.title
-    return ""
+    if not given:
+        return ""
+    why = torch.error or ("" if torch.built_for_cuda else "it is built without CUDA")
+    sees = "torch %s sees none" % torch.version if torch.version else "torch does not load"
+    sentence = "This run was given a GPU (%s), and %s%s; it computes on %s"
+    return sentence % (given, sees, " (%s)" % why if why else "", best.title)
 
 
 def _absent(wanted: str, torch: Optional[Torch], best: Device) -> str:
