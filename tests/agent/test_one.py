@@ -158,7 +158,9 @@ def test_the_end_of_the_session_stops_the_run_where_it_is_to(host):
     host.until_it_trains()
     agent.stdin.close()
     assert agent.wait(60) == 0
-    assert host.site.said("error")[-1]["message"] == "The ssh session ended, and on_disconnect is cancel"
+    error = host.site.said("error")[-1]
+    assert error["message"] == "The ssh session ended, and on_disconnect is cancel"
+    assert error["hint"] == "Start the run again; with on_disconnect: keep a run outlives its session"
     assert host.site.result["exit_code"] == 4 and host.workers() == []
 
 
@@ -168,7 +170,8 @@ def test_a_signal_stops_the_run(host):
     host.until_it_trains()
     agent.terminate()
     output_of(agent)
-    assert "stopped by somebody on" in host.site.said("error")[-1]["message"]
+    error = host.site.said("error")[-1]
+    assert "stopped by somebody on" in error["message"] and error["hint"] == "Start the run again"
     assert host.site.result["exit_code"] == 4 and host.workers() == []
 
 

@@ -46,8 +46,10 @@ def own_job(place: SlurmPlace) -> str:
 
 def says(execution: Execution, job: str, words: str, code: str) -> None:
     """The run ends, and its page will say so."""
-    error = error_of(follow(execution))
+    events = follow(execution)
+    error = error_of(events)
     assert error["message"] == f"SLURM job {job} ended before the worker finished: {words}"
+    assert "cancelled" not in [event.fields.get("step") for event in events], "nobody here has cancelled it"
     assert error["code"] == code
     assert execution.exit_code == (5 if code == "out_of_memory" else 1)
 
@@ -88,7 +90,7 @@ def test_a_job_that_outgrows_its_memory_says_so(place: SlurmPlace, tmp_path: Pat
     """The kernel's own killer, by SLURM's task/cgroup.
 
     The other way that clusters hold jobs to their memory (OverMemoryKill: slurmd looks, and kills all of the job) was
-    seen here too: JobState FAILED, and in slurm.out the words that tests/agent/test_slurm.py has.
+    seen here too: JobState FAILED, and in slurm.out the words that tests/agent/test_slurm_end.py has.
     """
     try:
         with place.cluster.memory_held():

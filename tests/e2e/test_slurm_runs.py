@@ -69,6 +69,7 @@ def page(lab: SlurmLab, chromium: Any) -> Iterator[Any]:
 
 def start_from(page: Any, **parameters: str) -> str:
     """The start form, filled in by a person; returns the run's id."""
+    page.evaluate("document.getElementById('start-details').open = true")  # folded away once there are runs
     page.select_option("#id_trainer", "paced")
     page.wait_for_selector("[name=param-gate]", state="attached")  # its parameters come when it is chosen
     page.select_option("#id_backend", NAME)
@@ -89,11 +90,16 @@ def test_a_run_from_the_page_waits_with_its_reason_runs_on_the_node_and_brings_a
     page.wait_for_selector("#log li:has-text(': PENDING (Resources)')")
     job = lab.slurm_job(run_id)
     assert page.inner_text("#live .step-line").startswith(f"SLURM job {job}: PENDING (Resources)")
+    assert page.inner_text("#live .phase") == "waiting in the cluster's queue"
+    assert lab.run(run_id)["phase"] == "waiting"
     assert page.locator(f"#log li:has-text('Submitted SLURM job {job} --gres=gpu:1 --time=10:00')").count() == 1
     lab.cluster.run("scancel", other)
     page.wait_for_selector(f"#log li:has-text('SLURM job {job}: RUNNING on {lab.cluster.node}')")
     page.wait_for_selector("#live progress")
     page.wait_for_selector("#live .progress:has-text('train')")
+    assert page.inner_text("#live .phase") == "training"
+    unused = "Trainer 'paced' computes on the CPU and makes no use of the GPU that SLURM gave this job"
+    assert page.locator(f'#log li.warning:has-text("{unused}")').count() == 1
     gate.touch()
     page.wait_for_selector("#live .status.success")
     run = succeeded_once(lab, run_id)
@@ -137,6 +143,16 @@ def kill_agent(lab: SlurmLab) -> None:
     agent = lab.agent()
     assert agent
     agent.kill()
+
+
+def test_an_agent_that_comes_back_while_its_job_waits_does_not_say_that_it_trains(lab: SlurmLab) -> None:
+    lab.occupy()
+    run_id, _ = lab.ask()
+    lab.until_it_says(run_id, f"SLURM job {until(lambda: lab.slurm_job(run_id), 30, 'the job')}: PENDING")
+    kill_agent(lab)
+    lab.until_it_says(run_id, "the agent is back, and its SLURM job still waits")
+    assert lab.run(run_id)["phase"] == "waiting"
+    assert len(lab.cluster.jobs()) == 2
 
 
 def test_with_keep_the_job_outlives_session_agent_and_supervisor_and_succeeds_once(lab: SlurmLab) -> None:

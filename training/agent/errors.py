@@ -92,8 +92,8 @@ class Unfit(AgentError):
 class Stopped(Unfit):
     """Somebody asked the run to end; an empty `code` where the server did, which needs no telling."""
 
-    def __init__(self, message: str, code: str = "") -> None:
-        super().__init__(message, code=code, exit_code=CANCELLED)
+    def __init__(self, message: str, code: str = "", hint: str = "") -> None:
+        super().__init__(message, hint, code=code, exit_code=CANCELLED)
 
 
 class NoPlace(AgentError):

@@ -61,6 +61,11 @@ class Session(Wish):
             return "The run was stopped by somebody on %s" % os.uname().nodename
         return "The ssh session ended, and on_disconnect is cancel"
 
+    @property
+    def hint(self) -> str:  # type: ignore[override]
+        again = super().hint
+        return again if self.n_signals else again + "; with on_disconnect: keep a run outlives its session"
+
     def order(self) -> str:
         if self.n_signals > 1:
             return KILL

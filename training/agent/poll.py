@@ -177,6 +177,7 @@ class Agent:
         self.workdir = WorkDir(options.workdir)
         if slurm is not None:
             login_node.require(self.workdir.path)
+            login_node.try_out(slurm, console.say)
         self.workdir.prepare()
         python, self.python_version = _interpreter(options.python or sys.executable)
         # Login nodes share a folder, and an agent may be started again on another one.

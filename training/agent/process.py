@@ -122,6 +122,7 @@ class Launched:
         self._keeper = keeper
         self._undelivered = 0  # the signal that waits for the worker to be known
         self._pgid = 0  # the worker's, as the folder had it
+        self._over_at = None  # type: Optional[float]
 
     @property
     def alive(self) -> bool:
@@ -186,10 +187,10 @@ class Launched:
         return True
 
     def _over_for(self, seconds: float) -> bool:
-        try:
-            return time.time() - self.jobdir.exit_code_file.stat().st_mtime > seconds
-        except OSError:
-            return False
+        """Since we saw the exit code: the file's own time may be another machine's, a file server's."""
+        if self._over_at is None and self.jobdir.exit_code_file.exists():
+            self._over_at = time.monotonic()
+        return self._over_at is not None and time.monotonic() - self._over_at > seconds
 
 
 def launch(jobdir: JobDir, python: str, environment: Mapping[str, str]) -> Optional[Launched]:

@@ -45,9 +45,10 @@ SUCCESS = "success"
 
 
 class Wish:
-    """What whoever runs this agent wants of the run; `why` becomes the run's error."""
+    """What whoever runs this agent wants of the run; `why` becomes the run's error, and `hint` its remedy."""
 
     why = ""
+    hint = "Start the run again"
 
     def order(self) -> str:
         """`term`, `kill`, or nothing."""
@@ -185,11 +186,17 @@ class Runner:
             self._fetch()
             self._launch()
         elif worker.alive and self.jobdir.read_exit_code() is None:
-            self._say("the agent is back, and the worker still there")
+            self._say_back(worker)
         worker = self.launched = self.launched or worker
         self._watch()
         assert worker is not None  # noqa: S101 - launched or found
         return worker.end()
+
+    def _say_back(self, worker: Worker) -> None:
+        if isinstance(worker, submitted.Submitted) and not worker.has_begun:
+            self._say("the agent is back, and its SLURM job still waits", state="waiting")
+        else:
+            self._say("the agent is back, and the worker still there")
 
     def _prepare(self) -> None:
         self.jobdir.path.mkdir(parents=True, exist_ok=True)
@@ -210,7 +217,7 @@ class Runner:
         self._tell()
         self._awaits_worker = True
         if isinstance(self.jobdir, SharedDir) and self.place.slurm is not None:
-            self._say("submitting the job to SLURM")
+            self._say("submitting the job to SLURM", state="waiting")
             self.launched = submitted.submit(
                 self.jobdir, self.place.slurm, self.place.code, submitting_environment(os.environ)
             )
@@ -394,11 +401,13 @@ class Runner:
         self._owner_was_heard = self._owner_was_heard or is_news
         if order and self.launched is None:
             raise (
-                Stopped(self.place.wish.why, "agent_stopped") if is_news else Stopped("stopped before it was finished")
+                Stopped(self.place.wish.why, "agent_stopped", self.place.wish.hint)
+                if is_news
+                else Stopped("stopped before it was finished")
             )
         if order and self.launched is not None:
             if is_news:
-                self._give_in(Unfit(self.place.wish.why, code="agent_stopped"))
+                self._give_in(Unfit(self.place.wish.why, self.place.wish.hint, code="agent_stopped"))
             self._stopping.stop(self.launched, order)
 
     # Words.

@@ -16,7 +16,7 @@ from training.errors import RunIsOver, UnknownRun
 from training.models import NO_PROGRESS, MetricPoint, Run, StepLine
 from training.states import ENDS
 
-PHASES = ("building", "running", "evaluating", "fetching")
+PHASES = ("building", "waiting", "running", "evaluating", "fetching")
 LEVELS = ("info", "warning", "error")
 
 # A worker is another program, perhaps on another machine: what it says is bounded here, whatever it says.

@@ -39,6 +39,7 @@ STATUSES = {
 }
 PHASES = {
     "building": gettext_lazy("building the bundle"),
+    "waiting": gettext_lazy("waiting in the cluster's queue"),
     "running": gettext_lazy("training"),
     "evaluating": gettext_lazy("evaluating"),
     "fetching": gettext_lazy("fetching the model"),

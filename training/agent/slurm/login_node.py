@@ -7,12 +7,12 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Sequence
 
 from ..errors import NoPlace
 from ..install import is_whole
 from . import queue
-from .options import Settings, submitting_environment, trying
+from .options import Settings, by_hand, submitting_environment, trying
 
 OWN_TO_EACH_NODE = ("/tmp", "/var/tmp")  # noqa: S108 - these are the folders that are refused
 # What sbatch says of a job that it takes, and of one that it takes and does not start as things are.
@@ -110,3 +110,20 @@ def require(workdir: Path) -> None:
     if top:
         hint = "Give --workdir a folder on storage that login node and compute nodes share"
         raise NoPlace("%s is under %s, which is local to each node" % (workdir, top), hint)
+
+
+def try_out(settings: Settings, say: Callable[[str], None]) -> None:
+    """Ask sbatch whether it takes jobs with these settings. Raises NoPlace where it does not, whatever the queue.
+
+    A controller that is away, or nodes that are, may be back when a run comes: that is said, and no more.
+    """
+    say(" ".join(["asking sbatch whether it takes a job with", *(settings.words or ["no options"])]))
+    said, host = tried(settings.words, queue.TIMEOUT_S), os.uname().nodename
+    if said["taken"]:
+        return say("it does")
+    if said["taken"] is None:
+        return say("warning: sbatch on %s did not say whether it takes a job: %s" % (host, said["words"]))
+    sentence = "sbatch on %s would not take a job: %s" % (host, said["words"])
+    if not said["waits"]:
+        raise NoPlace(sentence, "Change the settings of --slurm-config; by hand: " + by_hand(settings.words))
+    return say("warning: " + sentence)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -38,6 +39,7 @@ _REFUSED = {
     "--error": ("e", "the output goes to slurm.out in the job's folder"),
     "--chdir": ("D", "the job works in its own folder"),
     "--requeue": ("", "a job that starts twice would mix two attempts"),
+    "--clusters": ("M", "the job is looked for on one cluster; name a login node of that one as host"),
     "--help": ("h", "nothing would be submitted"),
     "--usage": ("", "nothing would be submitted"),
     "--version": ("V", "nothing would be submitted"),
@@ -120,6 +122,11 @@ def command_line(settings: Settings, name: str, directory: str, script: str) -> 
 def trying(words: Sequence[str]) -> List[str]:
     """The argv that asks sbatch whether it would take such a job, here and by hand; it submits nothing."""
     return ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", *words, "--wrap=true"]
+
+
+def by_hand(words: Sequence[str]) -> str:
+    """The same as a line for a shell."""
+    return " ".join(map(shlex.quote, trying(words)))
 
 
 def _pattern(path: str) -> str:

@@ -187,7 +187,7 @@ def _read(answer: Answer, name: str) -> Look:
 # scancel.
 
 
-def cancel(job: Optional[JobId], name: str, may_wait: bool) -> bool:
+def cancel(job: Optional[JobId], name: str) -> bool:
     """End it: at once while it waits, at its node with SIGKILL behind SIGTERM. True where SLURM took it."""
     return _scancel(job, name, [])
 

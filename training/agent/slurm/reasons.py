@@ -1,12 +1,15 @@
-"""Why a job ended before its worker had finished, by what scontrol and slurm.out say."""
+"""Why a job ended before its worker had finished, by what scontrol, slurm.out and job.sh say."""
 
 import re
 from pathlib import Path
 from typing import Mapping, NamedTuple, Optional
 
-from ..protocol import OUT_OF_MEMORY, UNEXPECTED
+from ..errors import Unfit
+from ..protocol import CANCELLED, OUT_OF_MEMORY, UNEXPECTED
+from .options import Settings
 from .relaying import SharedDir
-from .script import AT_HOME, ATTEMPT, PREPARED
+from .script import AT_HOME, ATTEMPT, FAILED, PREPARED
+from .script import SECOND_START as STARTED_AGAIN
 
 MOST_BYTES = 64 * 1024  # of slurm.out, from its end
 
@@ -62,6 +65,22 @@ OUTPUT = (
 )
 
 
+def why(described: Mapping[str, str], jobdir: SharedDir, settings: Settings, code: Optional[int]) -> Optional[Reason]:
+    """SLURM's own reason before everything: a worker that heard its SIGTERM says no more than that.
+
+    None where the worker's exit code says it all. Raises Unfit with what job.sh itself could not do.
+    """
+    if jobdir.holds(STARTED_AGAIN) and code is None:
+        return SECOND_START
+    reason = known(described, jobdir.output)
+    if reason is not None:
+        return reason
+    _raise_failure(jobdir, settings)
+    if code == CANCELLED:  # and not by us: a SIGTERM for the script alone, or of sbatch's --signal
+        return SOMEBODY
+    return unknown(described, jobdir) if code is None else None
+
+
 def known(described: Mapping[str, str], output: Path) -> Optional[Reason]:
     """The reason, where SLURM has one of its own; None where the job ended by itself."""
     state = described.get("JobState", "").partition("+")[0]
@@ -112,3 +131,31 @@ def end_of(output: Path) -> str:
             return handle.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+# What job.sh could not do.
+
+
+def _raise_failure(jobdir: SharedDir, settings: Settings) -> None:
+    try:
+        what, line, status, node = (jobdir.path / FAILED).read_text().split()
+    except (OSError, ValueError):
+        return
+    if what == "prelude":
+        raise _prelude_failed(jobdir, settings, int(line), status, node)
+    if what == "python":
+        sentence, hint = "%s was not found on %s", "Set job_python to an interpreter that the compute nodes have"
+        raise Unfit(sentence % (settings.job_python, node), hint, code="no_python", exit_code=UNEXPECTED)
+    said = last_line(jobdir.stderr) or "exit code %s" % status
+    sentence = "The worker could not be started on %s: %s" % (node, said)
+    hint = "job_python must be Python 3.8 or newer"
+    raise Unfit(sentence, hint, code="worker_not_started", exit_code=UNEXPECTED)
+
+
+def _prelude_failed(jobdir: SharedDir, settings: Settings, line: int, status: str, node: str) -> Unfit:
+    words = settings.prelude[line - 1] if 0 < line <= len(settings.prelude) else "?"
+    sentence = "The prelude's line %d failed on %s with exit code %s: %s" % (line, node, status, words)
+    said = last_line(jobdir.output)
+    sentence += " (%s)" % said if said else ""
+    hint = "Each line of prelude must be a whole command of bash that exits 0"
+    return Unfit(sentence, hint, code="prelude_failed", exit_code=UNEXPECTED)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Optional
 
 from ..errors import Unfit
 from ..jobdir import EventLog, write_whole
-from ..protocol import CANCELLED, FINISHED, UNEXPECTED, Event
+from ..protocol import CANCELLED, FINISHED, Event
 from . import options, queue, reasons, script
 from .options import Settings
 from .queue import JobId, Look, Seen
@@ -76,9 +76,12 @@ class Submitted:
             write_whole(self.jobdir.path / script.CALLED_OFF, word.encode())
         if self._submission is not None:
             self._submission.call_off()
-        order = queue.cancel if force else queue.ask_to_end
-        may_wait = not self._has_begun()
-        self._order, self._order_at = (lambda: order(self.job, self.name, may_wait)), 0.0
+        may_wait = not self.has_begun
+        if force:
+            self._order = lambda: queue.cancel(self.job, self.name)
+        else:
+            self._order = lambda: queue.ask_to_end(self.job, self.name, may_wait)
+        self._order_at = 0.0
         self._look_at = time.monotonic() + ENDING_LOOK_S
 
     def tend(self) -> None:
@@ -105,12 +108,13 @@ class Submitted:
         self.jobdir.refresh(thoroughly=True)
         code = self.jobdir.read_exit_code()
         if self._stop or (self._was_called_off() and self._fault is None):
-            return code if code is not None else KILLED if self._stop == "kill" and self._has_begun() else CANCELLED
+            return code if code is not None else KILLED if self._stop == "kill" and self.has_begun else CANCELLED
         if self._fault is not None:
             raise self._fault
         if code == FINISHED:
             return code
-        reason = self._why(code)
+        described = queue.described(self.job) if self.job else {}
+        reason = reasons.why(described, self.jobdir, self.settings, code)
         if reason is not None:
             sentence = "SLURM job %s ended before the worker finished: %s" % (self._number, reason.words)
             raise Unfit(sentence, reason.hint, code=reason.code, exit_code=reason.exit_code)
@@ -121,6 +125,8 @@ class Submitted:
 
     def _hear_submission(self, submission: Submission) -> None:
         if submission.is_alive():
+            if not self._stop and (news := submission.news()):
+                _say(self.jobdir, _waiting(news))
             return
         self._submission = None
         self.job, self._fault = submission.job, submission.fault
@@ -145,7 +151,9 @@ class Submitted:
 
     # The directory.
 
-    def _has_begun(self) -> bool:
+    @property
+    def has_begun(self) -> bool:
+        """Whether a node has the job, as far as the directory shows."""
         return (self.jobdir.path / script.ATTEMPT).exists()
 
     def _was_called_off(self) -> bool:
@@ -210,7 +218,7 @@ class Submitted:
         self._cancel(self.job)
 
     def _cancel(self, job: Optional[JobId]) -> None:
-        threading.Thread(target=lambda: queue.cancel(job, self.name, False), daemon=True).start()
+        threading.Thread(target=lambda: queue.cancel(job, self.name), daemon=True).start()
 
     def _grace_s(self) -> float:
         """How long a job that is gone may be without an exit code before it counts as one that left none.
@@ -223,8 +231,8 @@ class Submitted:
         one that was killed outright is told a minute later.
         """
         if self._stop:
-            return 0.0 if self._stop == "kill" or not self._has_begun() else STOPPED_GRACE_S
-        has_no_node = self._described.get("NodeList", "?") in ("", "(null)") and not self._has_begun()
+            return 0.0 if self._stop == "kill" or not self.has_begun else STOPPED_GRACE_S
+        has_no_node = self._described.get("NodeList", "?") in ("", "(null)") and not self.has_begun
         is_current = self.jobdir.holds(script.LEFT) or self.jobdir.holds(script.SECOND_START)
         return 0.0 if has_no_node or is_current else GRACE_S
 
@@ -287,50 +295,13 @@ class Submitted:
         if said == self._said:
             return
         self._said = said
-        _say(self.jobdir, Event("status", {"state": "running", "step": "SLURM job %s: %s" % (self._number, seen.text)}))
-
-    # Reasons.
+        step = "SLURM job %s: %s" % (self._number, seen.text)
+        has_node = seen.state not in queue.BEFORE
+        _say(self.jobdir, Event("status", {"state": "running", "step": step}) if has_node else _waiting(step))
 
     @property
     def _number(self) -> str:
         return self.job.number if self.job else "of this run"
-
-    def _why(self, code: Optional[int]) -> Optional[reasons.Reason]:
-        """SLURM's own reason before everything: a worker that heard its SIGTERM says no more than `cancelled`."""
-        if (self.jobdir.path / script.SECOND_START).exists() and code is None:
-            return reasons.SECOND_START
-        described = queue.described(self.job) if self.job else {}
-        known = reasons.known(described, self.jobdir.output)
-        if known is not None:
-            return known
-        self._raise_failure()
-        if code == CANCELLED:  # and not by us: a SIGTERM for the script alone, or of sbatch's --signal
-            return reasons.SOMEBODY
-        return reasons.unknown(described, self.jobdir) if code is None else None
-
-    def _raise_failure(self) -> None:
-        """What job.sh itself could not do."""
-        try:
-            what, line, status, node = (self.jobdir.path / script.FAILED).read_text().split()
-        except (OSError, ValueError):
-            return
-        if what == "prelude":
-            raise self._prelude_failed(int(line), status, node)
-        if what == "python":
-            sentence, hint = "%s was not found on %s", "Set job_python to an interpreter that the compute nodes have"
-            raise Unfit(sentence % (self.settings.job_python, node), hint, code="no_python", exit_code=UNEXPECTED)
-        said = reasons.last_line(self.jobdir.stderr) or "exit code %s" % status
-        sentence = "The worker could not be started on %s: %s" % (node, said)
-        hint = "job_python must be Python 3.8 or newer"
-        raise Unfit(sentence, hint, code="worker_not_started", exit_code=UNEXPECTED)
-
-    def _prelude_failed(self, line: int, status: str, node: str) -> Unfit:
-        words = self.settings.prelude[line - 1] if 0 < line <= len(self.settings.prelude) else "?"
-        sentence = "The prelude's line %d failed on %s with exit code %s: %s" % (line, node, status, words)
-        said = reasons.last_line(self.jobdir.output)
-        sentence += " (%s)" % said if said else ""
-        hint = "Each line of prelude must be a whole command of bash that exits 0"
-        return Unfit(sentence, hint, code="prelude_failed", exit_code=UNEXPECTED)
 
 
 class _Asking(threading.Thread):
@@ -386,8 +357,13 @@ def submit(jobdir: SharedDir, settings: Settings, code: Path, environment: Dict[
         write_record(jobdir, name, None)
     path = script.write(jobdir, settings, code)
     argv = options.command_line(settings, name, str(jobdir.path), str(path))
-    submission = Submission(name, argv, environment, jobdir.path / script.ATTEMPT, may_be_there)
+    by_hand = options.by_hand(settings.words)
+    submission = Submission(name, argv, environment, jobdir.path / script.ATTEMPT, may_be_there, by_hand)
     return Submitted(jobdir, settings, submission)
+
+
+def _waiting(step: str) -> Event:
+    return Event("status", {"state": "waiting", "step": step})
 
 
 def _log(level: str, text: str) -> Event:
