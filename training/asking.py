@@ -9,9 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from training import backends, runs
+from django.utils import timezone
+
+from training import backends, now, runs
 from training.agent.trainers import TRAINERS, Trainer
-from training.errors import BackendRefused, BadRequest
+from training.errors import BackendRefused, BadRequest, OtherProject
 from training.nearest import nearest
 from training.project import Project
 
@@ -51,7 +53,8 @@ class Place:
 def start(config: ProjectConfig, wanted: Wanted, source: str, requested_by: str) -> Run:
     """Put a run into the queue, having seen that it can be trained.
 
-    Raises BadRequest (trainer, schemas, params), UnknownBackend, NotTrainable (with counts) or ProjectError.
+    Raises BadRequest (trainer, schemas, params), UnknownBackend, NotTrainable (with counts), OtherProject or
+    ProjectError.
     """
     look_at(config, wanted)
     return put(config, wanted, source, requested_by)
@@ -63,6 +66,7 @@ def look_at(config: ProjectConfig, wanted: Wanted, patience_s: float | None = No
     Who gives a `patience_s` goes on without having seen it where the reading takes longer. A run that turns out not to
     be trainable then fails by itself, with the same sentence, when its bundle is to be made.
     """
+    _see_whose_supervisor_works(config)
     trainer_named(wanted.trainer)
     if wanted.backend is not None:
         backends.make(wanted.backend, config)
@@ -73,6 +77,14 @@ def look_at(config: ProjectConfig, wanted: Wanted, patience_s: float | None = No
     threading.Thread(target=_see, args=(seen, config, wanted), name="preview", daemon=True).start()
     with suppress(TimeoutError):
         seen.result(patience_s)
+
+
+def _see_whose_supervisor_works(config: ProjectConfig) -> None:
+    other = now.project_at_work(config.file, timezone.now())
+    if other:
+        sentence = f"The supervisor at work here has the project file {other}, and this run is of {config.file}"
+        hint = "Stop it, or wait for its end (potato serve, potato training run); or give this file an "
+        raise OtherProject(sentence, hint + "output_annotation_dir (with DATABASE_URL: a database) of its own")
 
 
 def _see(seen: Future[Selection], config: ProjectConfig, wanted: Wanted) -> None:

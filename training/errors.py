@@ -5,6 +5,7 @@ TrainingError                 something that a user can be told
 ├── ProjectError              items or annotations cannot be read at all
 ├── NotTrainable              what was asked for cannot be trained on; says the counts
 ├── BadRequest                a field is missing or wrong
+├── OtherProject              the supervisor at work has another project file
 ├── UnknownBackend            no backend of that name in the project file
 ├── UnknownRun                no run of that id
 ├── RunIsOver                 a word about a run that has ended
@@ -73,6 +74,12 @@ class BadRequest(TrainingError):
     def __init__(self, message: str, hint: str = "", field: str = "") -> None:
         super().__init__(message, hint)
         self.field = field
+
+
+class OtherProject(TrainingError):
+    """The supervisor at work has another project file, and would run by that one what is asked for of this one."""
+
+    code = "other_project"
 
 
 class UnknownBackend(TrainingError):

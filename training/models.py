@@ -287,6 +287,7 @@ class SupervisorLease(models.Model):
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     holder = models.CharField(max_length=300)  # training.supervisor.lease.Holder as text
+    project_file = models.TextField(blank=True, default="")  # the one that it works with; empty: it does not say
     taken_at = models.DateTimeField()
     renewed_at = models.DateTimeField()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from django.db.models import Count
 
@@ -79,6 +80,26 @@ def _mark(counts: dict[str, int], running: Run | None) -> str:
 def is_supervised(at: datetime) -> bool:
     """Whether a supervisor is at work."""
     return _works(SupervisorLease.objects.first(), at)
+
+
+def project_at_work(mine: Path, at: datetime) -> str:
+    """The project file of the supervisor at work, where that is another one than `mine`; else empty."""
+    lease = SupervisorLease.objects.first()
+    return other_project(lease, mine) if _works(lease, at) else ""
+
+
+def other_project(lease: SupervisorLease | None, mine: Path) -> str:
+    """The lease's project file, where it is another one than `mine`; else empty, also where it does not say.
+
+    By whatever path: of one that is not here (its supervisor is on another machine, or has the folder mounted
+    elsewhere) the name counts.
+    """
+    theirs = lease.project_file if lease else ""
+    try:
+        is_mine = not theirs or Path(theirs).samefile(mine)
+    except OSError:
+        is_mine = Path(theirs).name == mine.name
+    return "" if is_mine else theirs
 
 
 def _works(lease: SupervisorLease | None, at: datetime) -> bool:

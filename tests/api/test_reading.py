@@ -359,11 +359,17 @@ def test_the_status_says_whether_a_supervisor_works(key: Any, make_run: Callable
     from django.utils import timezone
 
     make_run("b")
-    assert strict(key.get("status"))["supervisor"] == {"alive": False, "holder": "", "renewed_at": None}
-    lease = SupervisorLease.objects.create(holder="here:1:x", taken_at=timezone.now(), renewed_at=timezone.now())
+    assert strict(key.get("status"))["supervisor"] == {
+        "alive": False,
+        "holder": "",
+        "project_file": "",
+        "renewed_at": None,
+    }
+    times = {"taken_at": timezone.now(), "renewed_at": timezone.now()}
+    lease = SupervisorLease.objects.create(holder="here:1:x", project_file="/srv/config.yaml", **times)
     document = key.get("status").json()
     assert (document["state"], document["run_id"], document["n_queued"]) == ("queued", "b", 1)
-    assert document["supervisor"]["alive"]
+    assert document["supervisor"]["alive"] and document["supervisor"]["project_file"] == "/srv/config.yaml"
     lease.renewed_at -= timedelta(seconds=SUPERVISOR_SILENT_S + 1)
     lease.save()
     assert not key.get("status").json()["supervisor"]["alive"]

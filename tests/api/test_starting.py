@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
-from training.models import Run
+from training.models import Run, SupervisorLease
 
 GOOD = {"trainer": "sklearn-text", "schemas": ["sentiment"]}
 BACKENDS = """model_training:
@@ -54,6 +55,15 @@ def test_the_default_backend_is_taken_and_named(key: Any, project_file: Path) ->
     document = key.post("runs", GOOD).json()
     assert document["backend"] == "gpu-server"
     assert document["backend_label"] == "gpu-server (ssh to gpu.example.org)"
+
+
+def test_a_run_that_the_supervisor_at_work_would_run_by_another_project_file_is_a_409(key: Any) -> None:
+    at = timezone.now()
+    SupervisorLease.objects.create(holder="another", project_file="/srv/other.yaml", taken_at=at, renewed_at=at)
+    answer = key.post("runs", GOOD)
+    assert (answer.status_code, answer.json()["code"]) == (409, "other_project")
+    assert "/srv/other.yaml" in answer.json()["error"] and answer.json()["hint"]
+    assert not Run.objects.exists()
 
 
 def test_a_backend_that_the_project_does_not_name_is_a_409(key: Any) -> None:

@@ -134,5 +134,19 @@ def test_ctrl_c_cancels_the_run_and_ends_with_3(place: Any) -> None:
     assert place.query("SELECT count(*) FROM training_prediction") == [(0,)]
 
 
+def test_a_run_of_another_project_file_than_the_sites_is_refused_and_of_the_same_by_a_link_is_not(place: Any) -> None:
+    other, link = place.folder / "other.yaml", place.folder / "link.yaml"
+    other.write_text(place.config.read_text(encoding="utf-8"), encoding="utf-8")
+    link.symlink_to(place.config)
+    site = place.serve("--workers", "1")
+    until(lambda: site.api("GET", "/status")[1]["supervisor"]["alive"], what="the site's supervisor")
+    done = place.potato("training", "run", "other.yaml", "--trainer", "sklearn-text")
+    refuses(done, f"has the project file {place.config}, and this run is of {other}", "output_annotation_dir")
+    assert place.query("SELECT count(*) FROM training_run") == [(0,)]
+    done = place.potato("training", "run", "link.yaml", "--trainer", "sklearn-text")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert place.query("SELECT status FROM training_run") == [("success",)]
+
+
 def _is_running(place: Any) -> bool:
     return any((place.folder / "annotation_output" / "training" / "runs").glob("*/events.jsonl"))

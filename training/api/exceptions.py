@@ -24,6 +24,7 @@ STATUSES: dict[type[errors.TrainingError], int] = {
     errors.ProjectError: 503,
     errors.NotTrainable: 409,
     errors.BadRequest: 400,
+    errors.OtherProject: 409,
     errors.UnknownBackend: 409,
     errors.UnknownRun: 404,
     errors.RunIsOver: 409,

@@ -52,6 +52,7 @@ def supervisor(seen: now.Now) -> dict[str, Any]:
     return {
         "alive": seen.supervised,
         "holder": lease.holder if lease else "",
+        "project_file": lease.project_file if lease else "",
         "renewed_at": lease.renewed_at if lease else None,
     }
 

@@ -290,6 +290,7 @@ class PreviewSerializer(serializers.Serializer):
 class SupervisorSerializer(serializers.Serializer):
     alive = serializers.BooleanField()
     holder = serializers.CharField()
+    project_file = serializers.CharField(help_text="What it works with; empty where it does not say.")
     renewed_at = serializers.DateTimeField(allow_null=True)
 
 

@@ -16,6 +16,7 @@ from training import backends, checking, config, intake, runs
 from training.agent.protocol import Job
 from training.errors import ConfigError, RunIsOver, TrainingError
 from training.models import Run
+from training.now import other_project
 from training.states import ERROR, KILL, MOVE, QUEUED, RUNNING, STOP, SUCCESS, WISH, Decision, Facts, Fault, decide
 from training.supervisor.charge import MOST_TAKEN_UP, Charge, limits_of, nothing_was_started
 from training.supervisor.concluding import settle, store
@@ -94,6 +95,7 @@ class Supervisor:
         Raises ConfigError at once where the project file has errors; later errors in it hold queued runs up.
         """
         self._config = self._load().config
+        self.lease.project_file = str(self._config.file)
         try:
             while not (self._told_to_stop or until()):
                 pause = self._guarded_tick()
@@ -224,9 +226,16 @@ class Supervisor:
             if self._holds:
                 logger.warning("Another supervisor has taken the lease; this one stops working and waits")
             self._drop()
-            self._say_once("lease", f"Another supervisor works ({self.lease.other_name}); this one waits")
+            words = f"Another supervisor works ({self.lease.other_name}); this one waits"
+            self._say_once("lease", words + self._apart())
         self._holds = holds
         return holds
+
+    def _apart(self) -> str:
+        """That the other one has another project file, where that is so: no run of ours is started meanwhile."""
+        mine = self._config.file if self._config else None
+        other = other_project(self.lease.other, mine) if mine else ""
+        return f". That one works with {other}, this one with {mine}" if other else ""
 
     def _drop(self) -> None:
         """Forget all that is under care, and stop nothing: who holds the lease next takes it up."""

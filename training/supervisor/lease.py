@@ -62,6 +62,7 @@ class Lease:
 
     def __init__(self, holder: Holder | None = None) -> None:
         self.me = holder or Holder.here()
+        self.project_file = ""  # what its holder works with, for who asks for a run of another one
         self.renewed_at: datetime | None = None
         self.other: SupervisorLease | None = None
         self._watched: tuple[str, datetime] | None = None
@@ -105,7 +106,7 @@ class Lease:
     def _create(self, now: datetime) -> bool:
         try:
             with transaction.atomic():
-                SupervisorLease.objects.create(id=1, holder=str(self.me), taken_at=now, renewed_at=now)
+                SupervisorLease.objects.create(id=1, **self._mine(now))
         except IntegrityError:  # somebody was first
             return False
         return True
@@ -113,7 +114,10 @@ class Lease:
     def _take_over(self, row: SupervisorLease, now: datetime) -> bool:
         """Take the lease as it was seen; if it has been renewed or taken since, nothing happens."""
         seen = SupervisorLease.objects.filter(id=1, holder=row.holder, renewed_at=row.renewed_at)
-        return seen.update(holder=str(self.me), taken_at=now, renewed_at=now) == 1
+        return seen.update(**self._mine(now)) == 1
+
+    def _mine(self, now: datetime) -> dict[str, object]:
+        return dict(holder=str(self.me), project_file=self.project_file, taken_at=now, renewed_at=now)
 
     def _stands_still(self, row: SupervisorLease, now: datetime) -> bool:
         """Whether its holder is gone, or has not renewed it while we watched.
