@@ -122,6 +122,17 @@ def test_a_wrong_key_is_permission_denied(dial: Dial, client: service.Client) ->
         dial(client.target()).connect()
 
 
+@pytest.mark.parametrize("level", ["QUIET", "DEBUG3"])
+def test_how_much_the_configuration_has_ssh_say_does_not_hide_the_reason(
+    dial: Dial, client: service.Client, level: str
+) -> None:
+    target = client.target()
+    client.configure(f"LogLevel {level}")
+    client.key.unlink()
+    with pytest.raises(PermissionDenied, match=r"^ssh to 127\.0\.0\.1 failed: Permission denied$"):
+        dial(target).connect()
+
+
 def test_an_unknown_account_is_permission_denied(dial: Dial, client: service.Client) -> None:
     with pytest.raises(PermissionDenied):
         dial(Target("127.0.0.1", "nobody-of-that-name", client.target().port)).connect()
@@ -172,7 +183,23 @@ def test_a_key_with_a_passphrase_works_through_ssh_agent(
     asks.chmod(0o755)
     env = {**os.environ, "SSH_ASKPASS": str(asks), "SSH_ASKPASS_REQUIRE": "force"}
     subprocess.run(["ssh-add", "-q", str(locked)], env=env, check=True, stdin=subprocess.DEVNULL)
+    locked.with_suffix(".pub").unlink()  # which key it is stands in the file itself, in clear
     connection = dial(client.target())
+    connection.connect()
+    assert said(connection, "echo in") == "in\n"
+
+
+def test_a_key_of_ssh_agent_may_be_named_by_its_public_half(
+    dial: Dial, client: service.Client, agent: str, tmp_path: Path
+) -> None:
+    others = [service.keygen(tmp_path / f"other{n}") for n in range(7)]
+    for key in (*others, client.key):
+        subprocess.run(["ssh-add", "-q", str(key)], check=True)
+    client.key.unlink()
+    target = client.target()
+    public = client.key.with_name("the one.pub")
+    public.write_text(client.server.user_key.with_suffix(".pub").read_text())
+    connection = dial(Target(target.host, target.user, target.port, public))
     connection.connect()
     assert said(connection, "echo in") == "in\n"
 
@@ -205,7 +232,8 @@ def test_a_remote_command_or_terminal_of_the_configuration_is_left_out(dial: Dia
     target = client.target()
     port = service.free_port()
     client.configure(
-        "Host gpu", "  HostName 127.0.0.1", "  RemoteCommand tmux attach", "  RequestTTY force",
+        "Host gpu", "  HostName 127.0.0.1", "  RemoteCommand tmux attach", "  RequestTTY force", "  StdinNull yes",
+        "  SessionType none", "  ForkAfterAuthentication yes", "  ControlPersist yes", "  LogLevel QUIET",
         f"  LocalForward {port} 127.0.0.1:1", f"  Port {target.port}", f"  User {target.user}",
     )  # fmt: skip
     connection = dial(Target("gpu"))
@@ -493,26 +521,20 @@ def test_any_login_shell_runs_a_script_alike(dial: Dial, client: service.Client,
     assert framing.run(connection, script, b"data") == framing.Answer(5, b'it\'s "so" \\\\ !\ndata\n', b"")
 
 
-# Directories.
+# Paths.
 
 
 @pytest.mark.parametrize(
     "name", ["plain", "a b", 'it\'s "so"', "$HOME", "$(touch pwned)", "`touch pwned`", "-n", "ü", "~"]
 )
-def test_a_directory_is_taken_by_its_letters(connection: Connection, account: service.Account, name: str) -> None:
-    assert framing.resolve_directory(connection, f"~/{name}") == f"{account.home}/{name}"
-    assert framing.resolve_directory(connection, f"{account.home}/{name}") == f"{account.home}/{name}"
+def test_a_path_is_taken_by_its_letters(connection: Connection, account: service.Account, name: str) -> None:
+    for path in map(framing.shell_path, (f"~/{name}", f"{account.home}/{name}")):
+        assert said(connection, f"mkdir -p -- {path} && cd -- {path} && pwd -P") == f"{account.home}/{name}\n"
     assert sorted(one.name for one in account.home.iterdir()) == [name]
 
 
-def test_the_home_alone_is_a_directory_too(connection: Connection, account: service.Account) -> None:
-    assert framing.resolve_directory(connection, "~") == str(account.home)
-
-
-def test_a_directory_that_cannot_be_made_is_named(connection: Connection) -> None:
-    with pytest.raises(ConnectionFailed, match=r"^/proc/x cannot be used on 127\.0\.0\.1: ") as caught:
-        framing.resolve_directory(connection, "/proc/x")
-    assert caught.value.code == "ssh_remote_dir"
+def test_the_home_alone_is_a_path_too(connection: Connection, account: service.Account) -> None:
+    assert said(connection, f"cd {framing.shell_path('~')} && pwd -P") == f"{account.home}\n"
 
 
 # Forwards.

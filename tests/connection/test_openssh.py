@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -43,13 +44,22 @@ def test_the_folder_of_a_process_that_was_killed_is_removed(client: service.Clie
     dead.wait()
     old = Path(f"/tmp/{FOLDER_PREFIX}{dead.pid}-abcdefgh")
     old.mkdir()
+    listened = Path(f"/tmp/{FOLDER_PREFIX}{dead.pid}-ijklmnop")
+    listened.mkdir()
+    elsewhere = socket.socket(socket.AF_UNIX)  # in another container, where that process lives
+    elsewhere.bind(str(listened / "s"))
+    elsewhere.listen()
     with_living = Path(f"/tmp/{FOLDER_PREFIX}1-abcdefgh")
     with_living.mkdir(exist_ok=True)
     with OpensshConnection(client.target(), client.config):
         pass
     assert not old.exists()
-    assert with_living.exists()
+    assert with_living.exists() and listened.exists()
+    elsewhere.close()
     with_living.rmdir()
+    with OpensshConnection(client.target(), client.config):
+        pass
+    assert not listened.exists()
 
 
 def test_a_long_tmpdir_is_no_harm(
@@ -80,6 +90,33 @@ def test_a_missing_program_is_said(client: service.Client, monkeypatch: pytest.M
     assert "ssh_client: paramiko" in caught.value.hint
 
 
+OLD = """#!/bin/sh
+# An ssh before 8.7: it does not know these options.
+for word in "$@"; do
+    case "$word" in
+        ForkAfterAuthentication=*|StdinNull=*|SessionType=*)
+            echo "command-line: line 0: Bad configuration option: ${word%%=*}" >&2; exit 255 ;;
+    esac
+done
+case "$1" in
+    -G) SSH "$@" | grep -viE '^(forkafterauthentication|stdinnull|sessiontype) ' ;;
+    *) exec SSH "$@" ;;
+esac
+"""
+
+
+def test_an_older_ssh_is_asked_for_nothing_that_it_does_not_know(
+    client: service.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(OLD.replace("SSH", service.program("ssh")))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    with OpensshConnection(client.target(), client.config) as connection:
+        assert framing.run(connection, "echo in").stdout == b"in\n"
+
+
 # A connection that the user holds open, as for a host that wants a second factor.
 
 
@@ -88,10 +125,10 @@ def held(client: service.Client, sshd: service.Sshd) -> Iterator[Target]:
     """The user's own master; without it, nobody gets in."""
     target = client.target()
     place = ["Host gpu", "  HostName 127.0.0.1", f"  Port {target.port}", f"  User {target.user}"]
-    socket = f"/tmp/potato-held-{os.getpid()}"
-    client.configure(*place, "  ControlMaster auto", f"  ControlPath {socket}")
+    path = f"/tmp/potato-held-{os.getpid()}"
+    client.configure(*place, "  ControlMaster auto", f"  ControlPath {path}")
     master = subprocess.Popen(["ssh", "-F", str(client.config), "-M", "-N", "gpu"], stdin=subprocess.DEVNULL)
-    while not Path(socket).exists():
+    while not Path(path).exists():
         assert master.poll() is None
         time.sleep(0.01)
     client.key.unlink()

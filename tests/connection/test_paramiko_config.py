@@ -96,6 +96,8 @@ def test_included_files_count_where_their_host_is_meant(reader: str, config: Pat
     assert read(config, text, "other").user == "ada"
     assert read(config, text, "other").port == 1
     assert read(config, text, "else").port == 3
+    tabs = f"Host\tother\n\tInclude\t{tmp_path}/gpu.conf\nHost\tgpu\n\tInclude = {tmp_path}/more/*.conf\n"
+    assert read(config, tabs, user="").user != "ada" and read(config, tabs).port == 2
 
 
 def test_files_that_include_themselves_come_to_an_end(

@@ -25,6 +25,7 @@ from training.backends.connection import (
     PermissionDenied,
     SessionRefused,
     Target,
+    Unreachable,
     framing,
     make,
     ssh_config,
@@ -219,6 +220,18 @@ def test_a_proxy_command_is_the_wire_and_ends_with_the_connection(
     connection = dial(target)
     assert who(connection) == account.name
     assert connection._helper is not None and connection._helper.poll() is not None
+
+
+def test_a_proxy_command_that_heeds_no_signal_is_ended_all_the_same(
+    dial: Dial, client: service.Client, tmp_path: Path
+) -> None:
+    program = tmp_path / "deaf"
+    program.write_text(f"#!/bin/sh\ntrap '' TERM\necho $$ >{tmp_path}/pid\nwhile :; do sleep 60; done\n")
+    program.chmod(0o755)
+    client.configure(f"ProxyCommand {program}")
+    with pytest.raises(Unreachable):
+        dial(client.target()).connect(1.0)
+    assert not Path(f"/proc/{int((tmp_path / 'pid').read_text())}").exists()
 
 
 def test_a_proxy_command_that_fails_is_a_failure(dial: Dial, client: service.Client) -> None:

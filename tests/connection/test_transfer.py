@@ -62,7 +62,7 @@ def test_what_was_there_before_is_replaced(connection: Connection, model: str, t
 
 
 def test_an_empty_folder_is_a_folder(connection: Connection, account: service.Account, target: Path) -> None:
-    framing.resolve_directory(connection, "~/nothing")
+    framing.run(connection, "mkdir ~/nothing")
     assert fetch_tree(connection, f"{account.home}/nothing", target).n_files == 0
     assert target.is_dir()
 

@@ -122,6 +122,8 @@ class Connection(ABC):
 
     # A question to the server after so many seconds without a word of its; three without an answer end the connection.
     alive_every_s: int = 5
+    # For a machine to answer at all; to log in may take longer.
+    reach_within_s: int = 15
 
     def __init__(self, target: Target, config: Path | None = None) -> None:
         self.target = target

@@ -53,15 +53,6 @@ def start(connection: Connection, script: str, timeout_s: float = 30.0) -> Proce
     return _Frame(connection, script, ends=False).begin(time.monotonic() + timeout_s)
 
 
-def resolve_directory(connection: Connection, path: str) -> str:
-    """The absolute name of a directory over there, made where it was not; only a leading ~ means anything in `path`."""
-    answer = run(connection, f"mkdir -p -- {shell_path(path)} && cd -- {shell_path(path)} && pwd -P")
-    if answer.exit_code:
-        said = last_line(answer.stderr) or f"exit code {answer.exit_code}"
-        raise ConnectionFailed(f"{path} cannot be used on {connection.target.host}: {said}", code="ssh_remote_dir")
-    return answer.stdout.decode("utf-8", "surrogateescape").removesuffix("\n")
-
-
 def shell_path(path: str) -> str:
     """Shell text for a path: a leading ~ is the account's home, and nothing else of it is read by the shell."""
     if path == "~" or path.startswith("~/"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import threading
@@ -32,6 +33,7 @@ from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_h
 
 MOST_HOPS = 8
 SESSION_TIMEOUT_S = 30.0
+HELPER_ENDS_S = 1.0
 LOOK_EVERY_S = 0.005  # at a command whose channel is closed and whose code is not known yet
 NO_CODE = 255  # of a command that a signal ended; ssh's own number for it
 
@@ -90,8 +92,7 @@ class ParamikoConnection(Connection):
         for transport in self._transports:
             transport.close()
         if self._helper is not None:
-            self._helper.terminate()
-            self._helper.wait()
+            _end(self._helper)
 
     def loss(self) -> ConnectionLost:
         """The error of a connection that is over, or that is just ending."""
@@ -128,8 +129,9 @@ class ParamikoConnection(Connection):
             return self._by_jump(settings, command, until, hops + 1)
         if settings.proxy_command:
             return self._by_command(settings.proxy_command)
+        left_s = max(0.1, min(self.reach_within_s, until - time.monotonic()))
         try:
-            wire = socket.create_connection((settings.hostname, settings.port), max(0.1, until - time.monotonic()))
+            wire = socket.create_connection((settings.hostname, settings.port), left_s)
         except OSError as error:
             raise _unreachable(self.target, settings, error, command) from None
         # Without it, each new connection through a forward waits 40 ms for an acknowledgement.
@@ -203,6 +205,16 @@ class ParamikoProcess(Process):
         self._let_go = True
         # In a thread: to say it to the server may take as long as a stalled network does.
         threading.Thread(target=_close_channel, args=(self.channel,), daemon=True).start()
+
+
+def _end(helper: subprocess.Popen[bytes]) -> None:
+    """SIGTERM to all of a ProxyCommand's, and SIGKILL to what does not heed it."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(helper.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            helper.wait(HELPER_ENDS_S)
+            return
 
 
 def _close_channel(channel: paramiko.Channel) -> None:

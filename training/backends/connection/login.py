@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import socket
 import time
 from collections.abc import Iterator
@@ -20,6 +19,8 @@ from training.backends.connection.transport import Transport
 from training.backends.connection.words import denied_hint, explain, locked_hint
 
 AGENT_TIMEOUT_S = 10.0
+OPENSSH_BEGINS = "-----BEGIN OPENSSH PRIVATE KEY-----"
+OPENSSH_MAGIC = b"openssh-key-v1\0"
 
 
 @dataclass
@@ -183,11 +184,22 @@ class _Known:
 
 
 def _public_blob(file: Path) -> bytes:
-    """The public half that lies beside a private key; empty where none does."""
+    """The public half of a key file, as ssh finds it: in the file itself, which may be a public key too, or beside."""
+    return _public_half(file) or _public_half(file.with_name(file.name + ".pub"))
+
+
+def _public_half(file: Path) -> bytes:
+    """Of OpenSSH's own format that is what no passphrase locks (its PROTOCOL.key); empty where there is none."""
     try:
-        words = file.with_name(file.name + ".pub").read_text(encoding="utf-8", errors="replace").split()
-        return base64.b64decode(words[1])
-    except (OSError, IndexError, binascii.Error):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        if not lines[0].startswith(OPENSSH_BEGINS):
+            return base64.b64decode(lines[0].split()[1], validate=True)
+        content = paramiko.Message(base64.b64decode("".join(lines[1:-1])).removeprefix(OPENSSH_MAGIC))
+        for _ in ("cipher", "kdf", "its options"):
+            content.get_string()
+        content.get_int()  # how many keys
+        return bytes(content.get_string())
+    except (OSError, IndexError, ValueError):
         return b""
 
 

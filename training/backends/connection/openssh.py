@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import threading
@@ -39,10 +40,22 @@ from training.backends.connection.words import (
 # The lifeline: its first word says that we are in; when our end of its input closes, it ends, and the master with it.
 READY = "potato-ready"
 LIFELINE = f"exec /bin/sh -c 'echo; echo {READY}; exec cat >/dev/null'"
-CONNECT_TIMEOUT_S = 15
+# Whatever the user's configuration says of the host: our session, and no terminal, tunnel or command of theirs.
+A_PLAIN_SESSION = {
+    "ControlPersist": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+}
+# An older ssh refuses what it does not know, and has it in no configuration either.
+SINCE_8_7 = {"ForkAfterAuthentication": "no", "StdinNull": "no", "SessionType": "default"}
 ANSWER_S = 10.0  # of the master, to a question on this machine
 TAIL_LINES = 200
 FOLDER_PREFIX = "potato-ssh-"
+SOCKET = "s"
 
 
 class OpensshConnection(Connection):
@@ -175,7 +188,7 @@ class OpensshConnection(Connection):
         if theirs != "none" and self._answers(theirs):
             self._socket = theirs
             return _Lifeline(_spawn([*self._client(), "-T", "--", "x", LIFELINE]), borrowed=True)
-        self._socket = str(self._private / "s")
+        self._socket = str(self._private / SOCKET)
         return _Lifeline(_spawn(self._master(options, timeout_s)), borrowed=False)
 
     def _master(self, options: dict[str, list[str]], timeout_s: float) -> list[str]:
@@ -184,19 +197,18 @@ class OpensshConnection(Connection):
         file = self._private / "config"
         file.write_text(self._configuration(strict=asks, timeout_s=timeout_s), encoding="utf-8")
         file.chmod(0o600)
-        no = ["ControlPersist=no", "RemoteCommand=none", "RequestTTY=no", "ClearAllForwardings=yes", "ForwardAgent=no"]
-        no += ["ForwardX11=no", "PermitLocalCommand=no", "ForkAfterAuthentication=no", "StdinNull=no"]
         argv = ["ssh", "-F", str(file), "-M", "-S", self._socket]
-        for option in no:
-            argv += ["-o", option]
+        for name, value in {**A_PLAIN_SESSION, **{n: v for n, v in SINCE_8_7.items() if n.lower() in options}}.items():
+            argv += ["-o", f"{name}={value}"]
         return [*argv, *self._words(), "-T", "--", self.target.host, LIFELINE]
 
     def _configuration(self, strict: bool, timeout_s: float) -> str:
         ours = {
             "BatchMode": "yes",
-            "ConnectTimeout": max(1, min(CONNECT_TIMEOUT_S, int(timeout_s))),
+            "ConnectTimeout": max(1, min(self.reach_within_s, int(timeout_s))),
             "ServerAliveInterval": self.alive_every_s,
             "ServerAliveCountMax": 3,
+            "LogLevel": "INFO",  # its words are read: with QUIET it has none, with DEBUG too many
             **({"StrictHostKeyChecking": "yes"} if strict else {}),
         }
         theirs = ["~/.ssh/config", "/etc/ssh/ssh_config"] if self.config is None else [str(self.config.absolute())]
@@ -227,10 +239,9 @@ class OpensshConnection(Connection):
         """Without ProxyCommand=false, a client whose master is gone makes a connection of its own."""
         return ["ssh", "-F", "none", "-S", self._socket, "-o", "ProxyCommand=false", "-o", "BatchMode=yes", *more]
 
-    def _answers(self, socket: str) -> bool:
-        return (
-            _ask(["ssh", "-F", "none", "-S", socket, "-o", "ProxyCommand=false", "-O", "check", "x"], ANSWER_S)[0] == 0
-        )
+    def _answers(self, path: str) -> bool:
+        argv = ["ssh", "-F", "none", "-S", path, "-o", "ProxyCommand=false", "-O", "check", "x"]
+        return _ask(argv, ANSWER_S)[0] == 0
 
     def _ask(self, what: str, way: str = "", timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
         """(exit code, standard error) of `ssh -O what`."""
@@ -363,9 +374,16 @@ def _fresh_folder() -> Path:
     for old in Path("/tmp").glob(f"{FOLDER_PREFIX}*"):  # noqa: S108
         pid = old.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
         with contextlib.suppress(FileNotFoundError):  # another process sweeps too
-            if pid.isdigit() and not _runs(int(pid)) and old.lstat().st_uid == os.geteuid():
+            ours = pid.isdigit() and not _runs(int(pid)) and old.lstat().st_uid == os.geteuid()
+            # Another container that shares /tmp has processes of its own.
+            if ours and not _is_listening(old / SOCKET):
                 shutil.rmtree(old, ignore_errors=True)  # refuses a link
     return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-", dir="/tmp"))
+
+
+def _is_listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(path)) == 0
 
 
 def _runs(pid: int) -> bool:

@@ -136,7 +136,7 @@ def _expanded(file: Path, host: str, depth: int = 0) -> Iterator[str]:
         return
     block, meant = "Host *", True
     for line in text.splitlines():
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        keyword, _, rest = re.sub(r"\s*=\s*|\s+", " ", line.strip(), count=1).partition(" ")
         if keyword.lower() in ("host", "match"):
             block, meant = line, keyword.lower() == "match" or _is_meant(rest, host)
         if keyword.lower() != "include":
