@@ -51,7 +51,20 @@ def test_it_names_what_each_trainer_lacks(there: There) -> None:
 
 
 def test_it_says_that_packages_come_with_the_first_run(there: There) -> None:
-    assert facts(there.check(packages=["six", "peft>=0.1"]))["Packages"].startswith("six, peft>=0.1: in an environment")
+    said = facts(there.check(packages=["six", "peft>=0.1"], env=there.path))
+    assert said["Packages"] == "six, peft>=0.1: in an environment that the first run makes"
+    assert said["Trainer hf-text-classification"].endswith(": before the environment is made")
+
+
+@pytest.mark.parametrize("folder", ["/proc/potato", "~/read only/potato", "~/file/potato"])
+def test_a_folder_that_the_account_may_not_write_is_a_problem(there: There, folder: str) -> None:
+    there.account.write("file", "")
+    (there.home / "read only").mkdir(mode=0o555)
+    report = there.check(remote_dir=folder)
+    (problem,) = problems(report)
+    closed = folder.removesuffix("/potato").replace("~", str(there.home))
+    assert problem == f"{folder} on {HOST} cannot be used: the account may not write {closed}"
+    assert report.concerns[0].code == "ssh_remote_dir"
 
 
 def test_a_host_without_gpus_trains_on_its_cpu(there: There) -> None:

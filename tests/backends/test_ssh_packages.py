@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hostlab import HOST, PYTHON, There, wheel_of
+from hostlab import HOST, PYTHON, TORCH, There, wheel_of
 from jobfolders import wait_for
 
 from tests.conftest import require_or_skip
@@ -86,6 +86,26 @@ def test_an_environment_whose_python_is_gone_is_made_again(there: There) -> None
     python.unlink()
     assert host.make_environment(host.look()) == str(python)
     assert imported(host, str(python), "tiny") == 0
+
+
+def test_the_environments_own_torch_judges_the_cards(there: There) -> None:
+    """The host's torch has no kernels for card 1; that of the environment, none for card 0."""
+    host_has = there.account.write("lib/torch.py", TORCH.format(count=2, arches=["sm_80"]))
+    wheel = there.account.write("wheels/torch-1.0-py3-none-any.whl", "")
+    wheel.write_bytes(wheel_of("torch", TORCH.format(count=2, arches=["sm_90"]).encode()))
+    there.program("python", f'PYTHONPATH="$PYTHONPATH:{host_has.parent}" exec {PYTHON} "$@"')
+    env = {**there.nvidia_smi(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
+    host = there.host(python="python", packages=["torch"], env=env, min_free_gpu_mb=500)
+    before = host.look()
+    assert (before.facts["trains"], before.facts["choice"]["unfit"]) == (False, [])
+    host.make_environment(before)
+    after = host.look()
+    assert (after.facts["trains"], after.facts["choice"]["unfit"]) == (True, ["GPU-aaaa"])
+    report = there.check(python="python", packages=["torch"], env=env, min_free_gpu_mb=500)
+    assert "(torch there has no kernels for it)" in dict(report.facts)["GPU 0"]
+    assert dict(report.facts)["Packages"] == "torch: in an environment that is there"
+    plain = there.host(python="python", env=env, min_free_gpu_mb=500).look()
+    assert plain.facts["choice"]["unfit"] == ["GPU-bbbb"]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostlab import TWO_CARDS, wheel_of
+from hostlab import TORCH, TWO_CARDS, wheel_of
 from jobfolders import TOY, events_of, step_came, wait_for
 
 from tests.backends.sshplace import HOST, SshPlace
@@ -168,6 +168,17 @@ def test_a_trainer_whose_packages_are_missing_there_says_what_could_not_be_impor
     assert message.startswith("Trainer 'hf-text-classification' could not be imported: ") and "torch" in message
 
 
+def test_a_run_is_refused_where_the_torch_of_its_new_environment_has_no_kernels(runs: Runs, tmp_path: Path) -> None:
+    runs.program("nvidia-smi", f"echo '{TWO_CARDS.strip()}'")
+    wheel = runs.account.write("wheels/torch-1.0-py3-none-any.whl", "")
+    wheel.write_bytes(wheel_of("torch", TORCH.format(count=2, arches=["sm_50"]).encode()))
+    runs.set(packages=["torch"], env={**runs.path, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)})
+    ended = runs.ended(tmp_path / "run")
+    assert ended.failure == "This host's torch has no kernels for any of its GPUs"
+    assert f"installing torch on {HOST}" in ended.said
+    assert runs.is_free(ended.jobdir)
+
+
 # A host that talks.
 
 
@@ -182,6 +193,16 @@ def test_a_host_whose_shell_and_python_print_is_a_host_like_any(runs: Runs, tmp_
     assert ended.code == 0, (ended.failure, ended.errors, ended.said)
     assert (ended.jobdir.artifacts / "model.txt").read_text() == "toy"
     assert not list((runs.account.home / "it's $HOME" / "jobs").iterdir())
+
+
+def test_a_language_of_few_letters_changes_no_name(runs: Runs, tmp_path: Path) -> None:
+    """As a latin-1 locale does to Python: what is no ASCII has another encoding, or none."""
+    runs.account.write(".bashrc", "export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0\n")
+    runs.set(remote_dir="~/\u00fcbung")
+    ended = runs.ended(tmp_path / "run", "finish")
+    assert ended.code == 0, (ended.failure, ended.errors, ended.said)
+    assert (ended.jobdir.artifacts / "model.txt").read_text() == "toy"
+    assert not list((runs.account.home / "\u00fcbung" / "jobs").iterdir())
 
 
 # A disk that is full over there.
@@ -256,6 +277,17 @@ def test_a_disk_that_fills_while_pip_installs(runs: Runs, tmp_path: Path, small_
     assert ended.failure.startswith(f"The packages of the run could not be installed on {HOST}: pip could not install")
     assert "No space left on device" in ended.failure
     assert left_there(runs) == [f"code/{Code.here().hash}"]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_agents_words_that_cannot_be_written_here_are_taken_all_the_same(runs: Runs, tmp_path: Path) -> None:
+    """Where nobody takes them, an agent that says much stands still."""
+    job, jobdir = runs.job(tmp_path / "run", "finish")
+    jobdir.agent_log.mkdir()
+    execution = runs.backend().start(job, jobdir.bundle, jobdir.path)
+    runs.begun.append(execution)
+    wait_for(lambda: execution.done, "the end of the run")
+    assert jobdir.read_exit_code() == 0
 
 
 # Somebody else's things.

@@ -295,16 +295,31 @@ def test_with_on_disconnect_cancel_the_worker_ends_with_the_session(lab: SshLab)
     lab.until_nothing_is_left()
 
 
-def test_a_copy_of_the_model_that_breaks_is_a_warning(lab: SshLab) -> None:
+def test_a_session_that_breaks_while_the_model_comes_back_is_made_again(lab: SshLab) -> None:
     lab.host(by_net=True)
     run_id, gate = lab.ask(kilobytes=30_000)
     lab.until_it_trains(run_id)
     lab.net.delay_s = 0.15
     gate.touch()
     lab.until_it_says(run_id, f"fetching the model from {HOST}: ")
-    lab.net.cut()
+    lab.server.kill_sessions()
     lab.net.delay_s = 0.0
     succeeded_once(lab, run_id)
+    assert any(line.endswith("; connecting again") for line in lab.lines(run_id))
+    assert (lab.runfolder(run_id) / "artifacts" / "model.bin").stat().st_size == 30_000 * 1024
+    lab.until_nothing_is_left()
+
+
+def test_a_copy_of_the_model_that_breaks_again_and_again_is_a_warning(lab: SshLab) -> None:
+    lab.host(by_net=True, heartbeat_timeout_s=5)
+    run_id, gate = lab.ask(kilobytes=30_000)
+    lab.until_it_trains(run_id)
+    lab.net.delay_s = 0.15
+    gate.touch()
+    lab.until_it_says(run_id, f"fetching the model from {HOST}: ")
+    lab.net.break_off()
+    succeeded_once(lab, run_id)
+    lab.mend()
     where = f"{lab.job(run_id)}/artifacts on {HOST}"
     assert any(line.endswith(f"; the model's files are still in {where}") for line in lab.lines(run_id))
     assert (lab.job(run_id) / "artifacts" / "model.bin").stat().st_size == 30_000 * 1024
@@ -397,6 +412,23 @@ def test_a_card_that_the_runs_own_worker_fills_does_not_end_it_when_another_supe
     lab.until_nothing_is_left()
     refused, _ = lab.ask()
     assert lab.finished(refused)["error"] == "No GPU has 4000 MB free"
+
+
+def test_a_supervisor_that_comes_while_the_network_is_gone_waits_for_it(lab: SshLab) -> None:
+    lab.host(by_net=True)
+    run_id, gate = lab.ask()
+    before = lab.until_it_trains(run_id)
+    worker = lab.worker()
+    lab.net.break_off()
+    lab.kill_supervisor()
+    until(lambda: any("Connection refused" in line for line in lab.lines(run_id)), 20, "a try in vain")
+    assert lab.run(run_id)["status"] == "running"
+    lab.mend()
+    lab.until_it_trains(run_id, before["progress"]["current"] + 30)
+    assert lab.worker() == worker
+    gate.touch()
+    succeeded_once(lab, run_id)
+    lab.until_nothing_is_left()
 
 
 def test_supervisor_and_site_may_be_killed_while_it_trains_and_the_run_succeeds_once(lab: SshLab) -> None:

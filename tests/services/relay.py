@@ -13,8 +13,9 @@ from types import TracebackType
 class Relay:
     """Listens on `port` of 127.0.0.1 and passes everything on to `to_port`.
 
-    `cut()` ends the connections of now; `stall()` swallows nothing but passes nothing on either, as a network that is
-    gone, until `resume()`; `delay_s` is waited each way, without lowering the rate.
+    `cut()` ends the connections of now, `break_off()` refuses new ones too; `stall()` swallows nothing but passes
+    nothing on either, as a network that is gone. All until `resume()`. `delay_s` is waited each way, without lowering
+    the rate.
     """
 
     def __init__(self, to_port: int, delay_s: float = 0.0) -> None:
@@ -24,25 +25,28 @@ class Relay:
         self._flows = threading.Event()
         self._flows.set()
         self._open: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._listen(0)
 
     def cut(self) -> None:
         for one in self._open:
             _shut(one)
         self._open.clear()
 
+    def break_off(self) -> None:
+        _shut(self._listener)
+        self.cut()
+
     def stall(self) -> None:
         self._flows.clear()
 
     def resume(self) -> None:
         self._flows.set()
+        if self._listener.fileno() < 0:
+            self._listen(self.port)
 
     def close(self) -> None:
-        _shut(self._listener)
-        self.cut()
-        self.resume()
+        self.break_off()
+        self._flows.set()
 
     def __enter__(self) -> Relay:
         return self
@@ -52,10 +56,15 @@ class Relay:
     ) -> None:
         self.close()
 
-    def _accept(self) -> None:
+    def _listen(self, port: int) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
                 server = socket.create_connection(("127.0.0.1", self.to_port))
             except OSError:
                 return

@@ -53,7 +53,8 @@ class Care:
                 os.close(descriptor)
                 return False
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, ("%d %s\n" % (os.getpid(), os.uname().nodename)).encode(), 0)
+            with suppress(OSError):  # a full disk: it is held all the same, and there is room when clear() is through
+                os.pwrite(descriptor, ("%d %s\n" % (os.getpid(), os.uname().nodename)).encode(), 0)
         except (BlockingIOError, FileNotFoundError):
             os.close(descriptor)
             return False

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from .install import is_whole
+from .install import closed, environment_below, is_made, is_whole, python_of
 from .probe import Gpu, Torch, cores, has_kernels, memory_mb, parse_nvidia_smi, torch_facts
 from .trainers import is_importable
 
@@ -23,6 +23,8 @@ FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu"
 CAPABILITY = "compute_cap"  # drivers before 510 do not know this field and refuse the whole question
 DRIVER = "/proc/driver/nvidia/version"
 UNKNOWN_MB = -1  # the free memory of a card that does not tell (some have none of their own)
+
+ASK = "potato:ask "  # and the interpreter
 
 AUTO = "auto"
 NONE = "none"
@@ -195,15 +197,23 @@ def _capital(sentence: str) -> str:
 
 
 def facts(
-    wanted: str, min_free_mb: int, packages: Sequence[str], code: str = "", patience_s: Optional[float] = None
+    wanted: str,
+    min_free_mb: int,
+    packages: Sequence[str],
+    code: str = "",
+    patience_s: Optional[float] = None,
+    directory: str = "",
+    trains: bool = True,
 ) -> Dict[str, Any]:
     """What a run on this host would get; plain JSON. torch is imported (a second or more) where there is a card.
 
-    `code` is the folder where our code would be, named by its hash. `patience_s` holds for nvidia-smi and torch both.
+    `code` is the folder where our code would be, named by its hash, `directory` the one that we would write in.
+    `patience_s` holds for nvidia-smi and torch both. `trains`: this is the interpreter that will; else its torch is
+    not asked, and no card is passed over.
     """
     until = time.monotonic() + (TORCH_TIMEOUT_S if patience_s is None else patience_s)
     found = survey(patience_s)
-    torch = _torch_facts(until) if found.cards and wanted != NONE else None
+    torch = _torch_facts(until) if found.cards and wanted != NONE and trains else None
     unfit = without_kernels(found.cards, torch)
     host = os.uname().nodename
     return {
@@ -217,6 +227,8 @@ def facts(
         "choice": asdict(choose(wanted, min_free_mb, found, unfit, host)),
         "missing": [name for name in packages if not is_importable(name)],
         "has_code": is_whole(code, os.path.basename(code)),
+        "closed": closed(directory) if directory else "",
+        "trains": trains,
     }
 
 
@@ -235,16 +247,33 @@ def _torch_facts(until: float) -> Optional[Torch]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """`python -m training.agent survey` prints the facts as one line of JSON, which begins with {"host": ."""
+    """`python -m training.agent survey` prints the facts as one line of JSON, which begins with {"host": .
+
+    With `--install` it names packages for an environment below `--directory`, over this interpreter, which is called
+    `--called`. Where that is there, its own interpreter is to be asked instead, `--inside`: a line names it, and that
+    is all. Where it is not, the facts say so.
+    """
     parser = argparse.ArgumentParser("survey")
     parser.add_argument("gpus")
     parser.add_argument("min_free_mb", type=int)
     parser.add_argument("packages", nargs="*")
     parser.add_argument("--code", default="")
     parser.add_argument("--patience", type=float)
+    parser.add_argument("--directory", default="")
+    parser.add_argument("--called", default=sys.executable)
+    parser.add_argument("--install", action="append", default=[])
+    parser.add_argument("--inside", action="store_true")
     asked = parser.parse_args(argv)
+    if asked.install and not asked.inside:
+        environment = environment_below(asked.directory, asked.called, asked.install)
+        if is_made(environment):
+            print("\n%s%s" % (ASK, python_of(environment)))
+            return 0
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    line = json.dumps(facts(asked.gpus, asked.min_free_mb, asked.packages, asked.code, asked.patience))
+    trains = asked.inside or not asked.install
+    line = json.dumps(
+        facts(asked.gpus, asked.min_free_mb, asked.packages, asked.code, asked.patience, asked.directory, trains)
+    )
     # Below what a wrapper of Python may have begun to print.
     print("\n" + line, flush=True)
     if threading.active_count() > 1:

@@ -30,6 +30,13 @@ LOCK = ".lock"
 OURS = re.compile(r"[0-9a-f]{32}|\.(part|old)-\w+")
 
 
+def closed(directory: str) -> str:
+    """What keeps this account from making it or writing in it: it, or what is there of the path; else empty."""
+    while not os.path.lexists(directory):
+        directory = os.path.dirname(directory)
+    return "" if os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK) else directory
+
+
 def install_code(target: str, wanted: str) -> None:
     """Unpack the tar.gz on standard input to `target`, whose files must have the hash `wanted`."""
     if is_whole(target, wanted):
@@ -84,11 +91,32 @@ def hash_of(folder: str) -> str:
     return digest.hexdigest()[:32]
 
 
+def environment_below(directory: str, python: str, packages: Sequence[str]) -> str:
+    """The folder below `directory` for the environment of these packages over that interpreter, called as it is."""
+    version = "%d.%d.%d" % sys.version_info[:3]
+    return os.path.join(directory, "env", name_of_environment(python, version, packages))
+
+
+def name_of_environment(python: str, version: str, packages: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join([python, version, *sorted(packages)]).encode()).hexdigest()[:32]
+
+
+def python_of(environment: str) -> str:
+    """Its interpreter."""
+    return os.path.join(environment, "bin", "python")
+
+
+def is_made(environment: str) -> bool:
+    """Whether all of an environment is there."""
+    return os.path.exists(os.path.join(environment, USED)) and os.path.exists(python_of(environment))
+
+
 def install_packages(target: str, packages: Sequence[str]) -> None:
     """An environment over this Python's own packages, with `packages` in it; pip's words go to standard output."""
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     with _alone(os.path.dirname(target)):
-        if os.path.exists(_python_of(target)) and mark_used(target):
+        if is_made(target):
+            mark_used(target)
             return
         try:
             _make_environment(target, packages)
@@ -113,13 +141,9 @@ def _make_environment(target: str, packages: Sequence[str]) -> None:
     # The host's own pip is seen in there too; another one costs seconds, and Debian has it in a package of its own.
     has_pip = importlib.util.find_spec("pip") is not None
     _do([*venv, *(["--without-pip"] if has_pip else []), target], "an environment could not be made")
-    pip = [_python_of(target), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    pip = [python_of(target), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     _do([*pip, "--progress-bar", "off", *packages], "pip could not install %s" % ", ".join(packages))
     mark_used(target, is_new=True)
-
-
-def _python_of(target: str) -> str:
-    return os.path.join(target, "bin", "python")
 
 
 def _do(argv: List[str], sentence: str) -> None:

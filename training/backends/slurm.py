@@ -7,20 +7,18 @@ import shlex
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from training.agent.slurm import login_node, options
 from training.backends.base import Concern, Report
 from training.backends.connection import make
 from training.backends.ssh import SshBackend
-from training.backends.ssh.host import LOOK_TIMEOUT_S, Host, Looked
+from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import CHECK_S, CONNECT_S, PYTHON_S, Forwards, target_of
 from training.backends.ssh.session import Session
 from training.errors import TrainingError
 
 NO_PATH_HINT = "Name the cluster's login node as host, or set PATH in env of this backend to where the commands are"
-ROOM_HINT = "Set remote_dir of this backend to a folder that the account there may write, or may make"
 SHARED_HINT = "Name a folder on storage that the login node and the compute nodes share"
 
 
@@ -31,6 +29,7 @@ class LoginNode(Host):
 
     # A job that hears no SIGTERM is killed after the cluster's KillWait, 30 s by default.
     clear_timeout_s: ClassVar[float] = 60.0
+    places: ClassVar[str] = ""
 
     @property
     def packages(self) -> list[str]:
@@ -39,14 +38,7 @@ class LoginNode(Host):
     def survey(self, packages: Sequence[str]) -> list[str]:
         return ["login", self.entry.remote_dir]
 
-    def look(
-        self, packages: Sequence[str] = (), timeout_s: float = LOOK_TIMEOUT_S, patience_s: float | None = None
-    ) -> Looked:
-        looked = super().look(packages, timeout_s, patience_s)
-        return replace(looked, facts={**looked.facts, "choice": self._choice(looked.facts)})
-
-    def _choice(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """In the form of gpus.py: what a run would get, or why none may start."""
+    def choice(self, facts: dict[str, Any]) -> dict[str, Any]:
         if lacking := login_node.lacking(self.place, facts["commands"]):
             return dict(refusal=lacking, code="no_sbatch", hint=NO_PATH_HINT, title="", warnings=[])
         if facts["own_to_node"]:
@@ -54,10 +46,7 @@ class LoginNode(Host):
             sentence = f"{where}, and {facts['own_to_node']} is local to each node"
             return dict(refusal=sentence, code="remote_dir_tmp", hint=SHARED_HINT, title="", warnings=[])
         if facts["closed"]:
-            sentence = (
-                f"{self.entry.remote_dir} on {self.place} cannot be used: the account may not write {facts['closed']}"
-            )
-            return dict(refusal=sentence, code="ssh_remote_dir", hint=ROOM_HINT, title="", warnings=[])
+            return dict(self.refuse_closed(facts), title="", warnings=[])
         gpus = f"SLURM's GPUs for --gres={self.entry.gres}" if self.entry.gres else "no GPU, for gres is not set"
         return dict(refusal="", code="", hint="", title=gpus, warnings=[])
 

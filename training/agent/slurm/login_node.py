@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence
 
 from ..errors import NoPlace
-from ..install import is_whole
+from ..install import closed, is_whole
 from . import queue
 from .options import Settings, by_hand, submitting_environment, trying
 
@@ -64,13 +64,6 @@ def lacking(host: str, found: Dict[str, str]) -> str:
 def top_of(directory: str) -> str:
     """The folder above it that is each node's own; empty where there is none."""
     return next((top for top in OWN_TO_EACH_NODE if (directory + "/").startswith(top + "/")), "")
-
-
-def closed(directory: str) -> str:
-    """What keeps this account from making it or writing in it: it, or what is there of the path; else empty."""
-    while not os.path.lexists(directory):
-        directory = os.path.dirname(directory)
-    return "" if os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK) else directory
 
 
 def tried(words: List[str], patience_s: float) -> Dict[str, Any]:

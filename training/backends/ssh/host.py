@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import posixpath
 import shlex
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from training.agent import install
+from training.agent.gpus import ASK
 from training.backends.connection import Connection, NoAnswer, Process, framing
 from training.backends.ssh.code import Code
 from training.errors import BackendRefused
@@ -25,10 +25,13 @@ INSTALL_TIMEOUT_S = 120.0
 PACKAGES_TIMEOUT_S = 3600.0  # torch alone is gigabytes
 CLEAR_TIMEOUT_S = 20.0
 
+ROOM_HINT = "Set remote_dir of this backend to a folder that the account there may write, or may make"
 MARK = "potato:"
 # Runs on any Python, however old.
 VERSION = "import sys; sys.stdout.write('\\npotato: %d.%d.%d \\n' % sys.version_info[:3])"
 NOT_FOUND = 127  # as a shell has it
+# Paths and words go there in it, whatever the account's language is written in.
+UTF_8 = {"PYTHONUTF8": "1"}
 # A `PATH` that the project file sets may leave out what our own scripts need.
 TOOLS = "/usr/bin:/bin"
 # /bin/sh may be a bash, which ends where one of these is set. The worker gets them all the same, from its agent.
@@ -55,6 +58,8 @@ class Host:
     """One host through one connection; `place` is its name in sentences."""
 
     clear_timeout_s: ClassVar[float] = CLEAR_TIMEOUT_S
+    # What else survey() is told, as shell text.
+    places: ClassVar[str] = ' --directory "$directory" --called "$python"'
 
     def __init__(self, connection: Connection, entry: Entry, code: Code | None = None) -> None:
         self.connection = connection
@@ -90,11 +95,23 @@ class Host:
             self._refuse_old(version)
             raise self._failed("Python could not look around", answer)
         facts = json.loads(words["facts"])
-        return Looked(python, words["directory"], facts["has_code"], facts)
+        return Looked(python, words["directory"], facts["has_code"], {**facts, "choice": self.choice(facts)})
+
+    def choice(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """In the form of gpus.py: what a run would get, or why none may start."""
+        return {**facts["choice"], "cards": [], **self.refuse_closed(facts)} if facts["closed"] else facts["choice"]
+
+    def refuse_closed(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """That the account may not write in `remote_dir`."""
+        sentence = (
+            f"{self.entry.remote_dir} on {self.place} cannot be used: the account may not write {facts['closed']}"
+        )
+        return dict(refusal=sentence, code="ssh_remote_dir", hint=ROOM_HINT)
 
     def survey(self, packages: Sequence[str]) -> list[str]:
         """The agent's command that looks around over there."""
-        return ["survey", self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages]
+        wanted = [f"--install={package}" for package in self.packages]
+        return ["survey", self.entry.gpus, str(self.entry.min_free_gpu_mb), *packages, *wanted]
 
     def _look_script(self, packages: Sequence[str], patience_s: float | None) -> str:
         wanted = self.survey(packages)
@@ -117,8 +134,11 @@ class Host:
                 'aside=$(mktemp -d "${TMPDIR:-/tmp}/potato-XXXXXX" || mktemp -d /tmp/potato-XXXXXX) || exit 3',
                 'trap \'rm -rf -- "$aside"\' EXIT; trap "exit 1" HUP TERM INT',
                 'cat >"$aside/code.zip" || exit 3',
-                f'PYTHONPATH="$aside/code.zip"{self._modules()} "$python" -m training.agent {shlex.join(wanted)}'
-                f' --code "$directory/code/{self.code.hash}" >"$aside/facts" || exit',
+                f'ask() {{ PYTHONPATH="$aside/code.zip"{self._modules()} "$1" -m training.agent {shlex.join(wanted)}'
+                f' --code "$directory/code/{self.code.hash}"{self.places} $2 >"$aside/facts"; }}',
+                'ask "$python" || exit',
+                f'inside=$(sed -n "s/^{ASK}//p" "$aside/facts")',
+                '[ -z "$inside" ] || ask "$inside" --inside || exit',
                 f'printf "%s\\n" "{MARK}facts $(sed -n \'/^{{"host": /p\' "$aside/facts" | tail -n 1)"',
             ]
         )
@@ -162,10 +182,10 @@ class Host:
         """The interpreter that has the backend's `packages`: an environment over the host's own, made once."""
         if not self.packages:
             return looked.python
-        named = "\n".join([looked.python, looked.facts["python"], *sorted(self.packages)])
-        target = posixpath.join(looked.directory, "env", hashlib.sha256(named.encode()).hexdigest()[:32])
+        name = install.name_of_environment(looked.python, looked.facts["python"], self.packages)
+        target = posixpath.join(looked.directory, "env", name)
         self._install(looked.python, ["packages", target, *self.packages], b"", PACKAGES_TIMEOUT_S)
-        return posixpath.join(target, "bin", "python")
+        return install.python_of(target)
 
     def _install(self, python: str, words: Sequence[str], data: bytes, timeout_s: float) -> None:
         program = Path(install.__file__).read_text(encoding="utf-8")
@@ -203,7 +223,7 @@ class Host:
     # Scripts.
 
     def _beginning(self) -> list[str]:
-        env = {name: value for name, value in self.entry.env.items() if name not in READ_ONLY}
+        env = {name: value for name, value in {**UTF_8, **self.entry.env}.items() if name not in READ_ONLY}
         if "PATH" in env:
             env["PATH"] += f":{TOOLS}"
         return _exports(env)

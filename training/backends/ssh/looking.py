@@ -68,8 +68,9 @@ def _facts(entry: Entry, looked: Looked) -> list[tuple[str, str]]:
         lines.append(("GPUs", "none"))
     lines.append(("Folder", looked.directory))
     if entry.packages:
-        lines.append(("Packages", f"{', '.join(entry.packages)}: in an environment that the first run makes"))
-    return lines + [_trainer(name, facts["missing"]) for name in TRAINERS]
+        made = "in an environment that is there" if facts["trains"] else "in an environment that the first run makes"
+        lines.append(("Packages", f"{', '.join(entry.packages)}: {made}"))
+    return lines + [_trainer(name, facts) for name in TRAINERS]
 
 
 def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
@@ -79,10 +80,11 @@ def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
     return f"GPU {card.index}", f"{card.name}, {memory}{busy}{kernels}" + (", a run gets this one" if chosen else "")
 
 
-def _trainer(name: str, missing: list[str]) -> tuple[str, str]:
+def _trainer(name: str, facts: Mapping[str, Any]) -> tuple[str, str]:
     trainer = TRAINERS[name]
-    lacks = [pip for module, pip in trainer.packages.items() if module in missing]
-    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install}" if lacks else "ready"
+    lacks = ", ".join(pip for module, pip in trainer.packages.items() if module in facts["missing"])
+    remedy = trainer.install if facts["trains"] else "before the environment is made"
+    return f"Trainer {name}", f"lacks {lacks}: {remedy}" if lacks else "ready"
 
 
 def _refusal(looked: Looked) -> list[Concern]:

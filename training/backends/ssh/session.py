@@ -8,8 +8,9 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from itertools import chain, repeat
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, ClassVar
 
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("training.backends.ssh")
 
 LOOK_EVERY_S = 0.1  # at the agent's exit code, at orders, at the connection
-# Between two attempts to connect again: a network that is back is used soon, one that is gone costs little.
-AGAIN_AFTER_S = (0.5, 1.0, 2.0, 5.0, 10.0)
+# Between two attempts to connect again. Where nobody answers, each takes 15 s by itself: with longer pauses, a network
+# that was gone for 100 s would be used again only when heartbeat_timeout_s (120 s) is nearly over.
+AGAIN_AFTER_S = (0.5, 1.0, 2.0)
+LOGIN_S, AGAIN_S = 60.0, 20.0  # for a login that may be slow; for one to a host that was quicker before
+MOST_COPIES = 3  # of the model, each from its beginning, where the session drops in the middle
 MOST_STARTS = 20  # of the agent for one run: after a drop, or when somebody killed it
 MOST_GIVEN_UP = 3  # of them, those that ended by themselves: the next one would most likely say the same
-CLEARS_FOR_S = 600.0  # after the end, where the host cannot be reached
+CLEARS_FOR_S, CLEARS_EVERY_S = 600.0, 10.0  # after the end, where the host cannot be reached
 LAST_WORD_S = 3.0  # for an agent that was told to kill to say how that went; and for one that has said it to end itself
 OVER = "session_over"  # in the run's folder: nothing of it is left over there
 MB = 1024 * 1024
@@ -137,10 +141,13 @@ class Session(threading.Thread):
 
     def _reach_at_first(self) -> None:
         """A host that was there and is gone may come back; one that was never there will not."""
+        was_there = self._was_started
         try:
             self._reach()
-        except ConnectionLost as lost:
-            self._dropped(lost)
+        except ConnectionFailed as error:
+            if not (was_there or isinstance(error, ConnectionLost)):
+                raise
+            self._dropped(error)
 
     def _reach(self) -> None:
         """Steps 1 to 4; each may be done again after a drop."""
@@ -188,7 +195,7 @@ class Session(threading.Thread):
         self._hang_up()
         connection = make(target_of(self.entry), self.entry.ssh_client)
         try:
-            connection.connect()
+            connection.connect(AGAIN_S if self._was_started else LOGIN_S)
         except BaseException:
             connection.close()
             raise
@@ -216,8 +223,18 @@ class Session(threading.Thread):
         self._code = self._there.copy_code(self._seen)
 
     def _environment(self) -> str:
-        if packages := self._there.packages:
-            self._say(f"installing {', '.join(packages)} on {self.entry.host}")
+        """The interpreter that will train. A new one is asked about the cards before anything is started."""
+        if not self._there.packages:
+            return self._seen.python
+        is_new = not self._seen.facts["trains"]
+        if is_new:
+            self._say(f"installing {', '.join(self._there.packages)} on {self.entry.host}")
+        python = self._installed()
+        if is_new:
+            self._look()
+        return python
+
+    def _installed(self) -> str:
         self._installing = True
         try:
             if self._end.is_set():
@@ -234,8 +251,8 @@ class Session(threading.Thread):
 
     def _start_agent(self) -> None:
         """Its token goes through standard input, which stays open: when it ends, the session has ended."""
-        self._starts += 1
         python = self._environment()
+        self._starts += 1
         self._door = forward_or_relay(self._line, self.gateway.path, python, self._code, self._relayed)
         self._doors.append(self._door.directory)
         self._token = self._token or self.gateway.issue_token()
@@ -288,10 +305,10 @@ class Session(threading.Thread):
 
     def _keep_log(self, agent: Process) -> None:
         """What the agent prints goes into agent.log here as it comes."""
-        with self.jobdir.agent_log.open("ab") as log:
-            while data := read_some(agent.stdout, 1 << 16):
+        while data := read_some(agent.stdout, 1 << 16):
+            # The disk here may be full, and an agent whose words nobody takes would stand still.
+            with suppress(OSError), self.jobdir.agent_log.open("ab") as log:
                 log.write(data)
-                log.flush()
 
     # 5: the run itself; the agent reports by the gateway, and nothing of that passes here.
 
@@ -352,20 +369,24 @@ class Session(threading.Thread):
             return ""
         return f": {lines[-1][:300]}" if lines[-1] else ""
 
-    def _dropped(self, lost: ConnectionLost) -> None:
+    def _dropped(self, lost: ConnectionFailed) -> None:
         if self.entry.on_disconnect == "cancel" and self._starts:
             raise BackendRefused(f"{lost.message}, and on_disconnect is cancel", code=lost.code)
         self._say(f"{lost.message}; connecting again", "warning")
-        for number in range(10_000):  # the supervisor ends it when heartbeat_timeout_s is over
+        for pause_s in self._pauses():  # the supervisor ends it when heartbeat_timeout_s is over
             self.awaits_agent = True
             try:
-                self._reach()
+                return self._reach()
             except ConnectionFailed as error:
-                logger.info("run %s: %s", self.job.run_id, error.message)
-            else:
-                return
-            if self._end.wait(AGAIN_AFTER_S[min(number, len(AGAIN_AFTER_S) - 1)]):
+                if error.message != lost.message:
+                    self._say(error.message, "warning")
+                lost = error
+            if self._end.wait(pause_s):
                 raise Ended
+
+    @staticmethod
+    def _pauses() -> Iterator[float]:
+        return chain(AGAIN_AFTER_S, repeat(AGAIN_AFTER_S[-1]))
 
     # 6: the model's files.
 
@@ -375,8 +396,7 @@ class Session(threading.Thread):
             return
         try:
             with self._step(f"fetching the model from {self.entry.host}"):
-                self._return()
-                fetched = self._fetch()
+                fetched = self._fetched()
         except (TrainingError, OSError) as error:
             self._left_there = "the copy failed"
             where = f"{self._source} on {self.entry.host}"
@@ -386,6 +406,31 @@ class Session(threading.Thread):
             self._left_there = "files stayed"
             size = f"{file.size_bytes / MB:,.0f} MB"
             self._say(f"{self._source}/{file.name} ({size}) stays on {self.entry.host}: {file.why}", "warning")
+
+    def _fetched(self) -> Fetched:
+        """A session that drops is made again, for as long as an agent would be waited for; the copy begins anew."""
+        n_begun = 0
+        while True:
+            self._return_in_time()
+            n_begun += 1
+            try:
+                return self._fetch()
+            except ConnectionLost as lost:
+                if n_begun == MOST_COPIES:
+                    raise
+                self._say(f"{lost.message}; connecting again", "warning")
+
+    def _return_in_time(self) -> None:
+        """Raises ConnectionFailed when heartbeat_timeout_s is over."""
+        until = time.monotonic() + self.entry.heartbeat_timeout_s
+        for pause_s in self._pauses():
+            try:
+                return self._return()
+            except ConnectionFailed:
+                if time.monotonic() + pause_s > until:
+                    raise
+            if self._end.wait(pause_s):
+                raise Ended
 
     def _fetch(self) -> Fetched:
         for aside in self.jobdir.path.glob(f"{self.jobdir.artifacts.name}.part-*"):
@@ -422,7 +467,7 @@ class Session(threading.Thread):
         until = time.monotonic() + CLEARS_FOR_S
         while not self._cleared() and time.monotonic() < until:
             self._over.set()  # nobody waits for a host that is gone
-            time.sleep(AGAIN_AFTER_S[-1])
+            time.sleep(CLEARS_EVERY_S)
         self._over.set()
 
     def _cleared(self) -> bool:
