@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from jobfolders import events_of, make_job, python, step_came, toy_environment, wait_for
@@ -206,6 +207,20 @@ def test_a_log_without_end_keeps_its_beginning_and_its_end(tmp_path):
     assert data.startswith(b"begin") and data.endswith(b"end and on")
     assert b"[9808 bytes were cut out here]" in data
     assert len(data) < 1000
+
+
+@pytest.mark.parametrize("ahead_s", [-90_000, 90_000], ids=["a day behind", "a day ahead"])
+def test_the_clock_of_a_file_server_decides_nothing_about_what_a_worker_left(tmp_path, monkeypatch, ahead_s):
+    """What outlives its worker has a grace, and no more, whatever time the exit code's file has."""
+    monkeypatch.setattr(process, "STRAGGLERS_GRACE_S", 0.2)
+    jobdir = make_job(tmp_path)
+    lock = process.take_lock(jobdir)  # as a child that the worker forked holds it
+    jobdir.write_exit_code(0)
+    os.utime(str(jobdir.exit_code_file), (time.time() + ahead_s,) * 2)
+    launched = Launched(jobdir)
+    assert launched.alive
+    wait_for(lambda: not launched.alive, "the end of the grace")
+    os.close(lock)
 
 
 def test_the_keeper_started_by_hand_takes_the_lock_itself(tmp_path):
