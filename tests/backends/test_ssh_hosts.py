@@ -371,6 +371,14 @@ def test_code_of_another_version_goes_when_no_run_used_it_for_a_month(there: The
     assert names(there.home / "potato" / "code") == sorted(["1" * 32, host.code.hash, "thesis"])
 
 
+def test_what_is_made_there_is_written_by_nobody_else(there: There) -> None:
+    there.account.write(".bashrc", "umask 000\n")
+    host = there.host(remote_dir="~/new/potato")
+    code = Path(host.copy_code(host.look()))
+    made = [code.parents[2], *code.parents[:2], code, *code.rglob("*")]
+    assert [str(path) for path in made if path.stat().st_mode & 0o022] == []
+
+
 def test_code_that_is_used_again_counts_as_used(there: There) -> None:
     host = there.host()
     code = Path(host.copy_code(host.look()))

@@ -204,6 +204,21 @@ def test_a_key_of_ssh_agent_may_be_named_by_its_public_half(
     assert said(connection, "echo in") == "in\n"
 
 
+@pytest.mark.parametrize("known", ["the authority", "the key"])
+def test_a_certificate_beside_the_key_is_shown_and_the_key_too(
+    dial: Dial, client: service.Client, account: service.Account, tmp_path: Path, known: str
+) -> None:
+    authority = service.keygen(tmp_path / "authority")
+    public = client.key.with_suffix(".pub")
+    public.write_text(client.server.user_key.with_suffix(".pub").read_text())
+    argv = ["ssh-keygen", "-q", "-s", str(authority), "-I", "x", "-n", account.name, str(public)]
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+    (client.server.folder / "authorities").write_text(authority.with_suffix(".pub").read_text())
+    connection = dial(client.target("certificates" if known == "the authority" else "default", account))
+    connection.connect()
+    assert said(connection, "echo in") == "in\n"
+
+
 def test_a_named_identity_file_is_used(dial: Dial, client: service.Client, tmp_path: Path) -> None:
     key = tmp_path / "named key"
     client.key.rename(key)
@@ -497,6 +512,16 @@ def test_a_start_up_file_without_an_end_is_stopped_listening_to(
     with pytest.raises(NoShell, match=r"its login shell prints more than 1 MB before any command$"):
         connection.connect(5.0)
         framing.run(connection, "true", timeout_s=5.0)
+
+
+@pytest.mark.parametrize("line", ["export PATH=$HOME/bin", "unset PATH", "export PATH="])
+def test_a_start_up_file_that_loses_the_path_changes_nothing(
+    dial: Dial, client: service.Client, account: service.Account, line: str
+) -> None:
+    account.write(".bashrc", f"{line}\n")
+    connection = dial(client.target(account=account))
+    connection.connect()
+    assert said(connection, "cat; uname -s", b"in ") == "in Linux\n"
 
 
 def test_an_account_that_may_not_log_in_is_named(dial: Dial, client: service.Client, sshd: service.Sshd) -> None:

@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from tests.services import sshd as service
-from training.backends.connection import Connection, ConnectionFailed, ForwardRefused, Target, forwarding
-from training.backends.connection.forwarding import deciding_setting, forward, forward_or_relay, relay
+from training.backends.connection import Connection, ConnectionFailed, ForwardRefused, Target, forwarding, framing
+from training.backends.connection.forwarding import deciding_setting, forward, forward_or_relay, relay, sweep
 
 PYTHON = "/usr/bin/python3"
 ROOT = Path(__file__).resolve().parents[2]
@@ -231,6 +231,19 @@ def test_what_a_killed_session_left_is_swept_and_what_lives_is_not(
     assert speak(account, living.remote_path) == "[] 0"
     living.close()
     another.close()
+
+
+def test_a_session_that_was_lost_here_is_ended_there_and_ours_is_not(
+    there: Callable[[str], Connection], echo: Path
+) -> None:
+    lost, ours = there("default"), there("default")
+    doors = [forward(lost, echo), forward(ours, echo)]
+    process = framing.start(lost, "exec sleep 300")
+    sweep(ours, [door.directory for door in doors])
+    assert until(lambda: lost.lost)
+    process.close()
+    assert framing.run(ours, "ls -d /tmp/potato-door.* 2>/dev/null; echo in").stdout.endswith(b"in\n")
+    assert not any(Path(door.directory).exists() for door in doors)
 
 
 def test_links_and_the_folders_of_others_are_left_alone(

@@ -65,6 +65,13 @@ def test_the_target_outranks_the_file(reader: str, config: Path, tmp_path: Path)
     assert found.identity_files[0] == key
 
 
+@pytest.mark.parametrize("host", ["ada@gpu", "ssh://ada@gpu", "ssh://ada@gpu:2200"])
+def test_an_address_with_the_account_in_it_is_a_host(reader: str, config: Path, host: str) -> None:
+    found = read(config, "Host gpu\n  HostName inner\n  Port 2200\n  User bob\n", host)
+    assert (found.hostname, found.port, found.user) == ("inner", 2200, "ada")
+    assert read(config, "", host, user="eve", port=7).user == "eve" and read(config, "", host, port=7).port == 7
+
+
 def test_a_proxy_command_has_its_tokens_replaced_and_none_is_none(reader: str, config: Path) -> None:
     assert read(config, "Host gpu\n  ProxyCommand nc -q 0 %h %p %%\n  Port 7\n").proxy_command == "nc -q 0 gpu 7 %"
     found = read(config, "Host gpu\n  ProxyCommand none\n  ProxyJump none\n  IdentityFile none\n  IdentityAgent none\n")

@@ -28,6 +28,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "no-tcp-forwarding": ("AllowTcpForwarding no",),
     "no-forwarding": ("DisableForwarding yes",),
     "one-session": ("MaxSessions 1",),
+    "certificates": ("AuthorizedKeysFile none", "TrustedUserCAKeys {folder}/authorities"),
     "password-only": ("PubkeyAuthentication no", "PasswordAuthentication yes"),
     "key-and-password": ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),
 }
@@ -224,7 +225,7 @@ class Sshd:
     def _config(self, port: int, variant: str) -> Sequence[str]:
         return (
             # What a variant says comes first: of a keyword, sshd takes the first value.
-            *VARIANTS[variant],
+            *(line.format(folder=self.folder) for line in VARIANTS[variant]),
             f"Port {port}",
             "ListenAddress 127.0.0.1",
             f"HostKey {self.host_key}",

@@ -241,6 +241,7 @@ def _last_used(folder: str) -> float:
 def main(argv: Sequence[str]) -> None:
     """`code TARGET HASH` (a tar.gz on standard input) or `packages TARGET PACKAGE ...`."""
     command, target = argv[0], argv[1]
+    os.umask(0o077)  # what the agent runs is written by nobody else, whatever the account's start-up files say
     try:
         if command == "code":
             install_code(target, argv[2])

@@ -40,6 +40,18 @@ find /tmp/ -maxdepth 1 -type d -user "$(id -u)" -name '{PREFIX}*' 2>/dev/null | 
     rm -rf -- "$old"
 done
 """
+# A server misses a session whose network is gone for hours, and all that runs in it stays.
+END = rf"""
+here=$(uname -n)
+for old; do
+    owner= place=
+    [ -f "$old/{OWNER}" ] && read -r owner place <"$old/{OWNER}"
+    if [ -n "$owner" ] && [ "$owner" != "$PPID" ] && [ "$place" = "$here" ]; then
+        case "$(ps -p "$owner" -o args= 2>/dev/null)" in sshd*) kill "$owner" ;; esac
+    fi
+    rm -rf -- "$old"
+done
+"""
 MAKE = rf"""
 umask 077
 made=$(mktemp -d /tmp/{PREFIX}XXXXXXXX) || exit 1
@@ -121,10 +133,11 @@ def relay(connection: Connection, local_socket: Path, python: str, code: str) ->
 
 
 def sweep(connection: Connection, directories: Sequence[str]) -> None:
-    """Remove these directories of doors over there, and what killed sessions left; never a reason to fail."""
+    """Remove these directories of doors over there, end the sessions that made them but for this one, and remove what
+    killed sessions left; never a reason to fail."""
     with contextlib.suppress(TrainingError, OSError):
         ours = [one for one in directories if DIRECTORY.fullmatch(one)]
-        gone = f"rm -rf -- {shlex.join(ours)}\n" if ours else ""
+        gone = f"set -- {shlex.join(ours)}\n{END}" if ours else ""
         framing.run(connection, gone + SWEEP, timeout_s=REMOVE_TIMEOUT_S)
 
 

@@ -18,6 +18,8 @@ from training.backends.connection import Connection, ConnectionFailed, Connectio
 # bash, dash, ksh, zsh, tcsh and fish read this line alike. The script itself is the first line of standard input:
 # there it is of any length, and no `ps` shows it on either side. `read` takes a byte at a time and leaves the rest.
 COMMAND = 'exec /bin/sh -c \'IFS= read -r s; eval "$(printf %b "$s")"\''
+# Start-up files that set PATH anew, and forget what was in it, do no harm to a command like `true`.
+FIND_TOOLS = 'command -v mktemp >/dev/null 2>&1 || export PATH="${PATH:+$PATH:}/usr/bin:/bin"'
 MOST_NOISE_BYTES = 1 << 20  # what start-up files may print before a command
 MOST_ANSWER_BYTES = 16 << 20
 TAIL_BYTES = 1 << 16  # of standard error, the end is kept
@@ -92,7 +94,7 @@ class _Frame:
     def _wrapped(self, script: str, ends: bool) -> str:
         """In a subshell: an `exit`, or a signal that ends it, still comes to the lines below."""
         say = f"printf '\\n%s\\n' {self.mark}"
-        lines = [f"{say}; {say} >&2", "(", script, ")", "code=$?"]
+        lines = [f"{say}; {say} >&2", FIND_TOOLS, "(", script, ")", "code=$?"]
         if ends:
             lines.append(f"printf '\\n%s %s\\n' {self.mark} $code")
         return "\n".join([*lines, "exit $code"])

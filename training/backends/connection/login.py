@@ -102,7 +102,7 @@ class Login:
             yield from chosen
             for file in self.settings.identity_files:
                 if _public_blob(file) not in held and (key := self._load(file)) is not None:
-                    yield key
+                    yield from _with_and_without_certificate(key)
         finally:
             agent.close()
 
@@ -181,6 +181,14 @@ class _Known:
         # As ssh does: without a key for this port, the host's own on port 22 is good as well; it changes nothing else.
         plain = [] if keys else hosts.of(settings.hostname)
         return cls(name, keys, keys or plain)
+
+
+def _with_and_without_certificate(key: paramiko.PKey) -> Iterator[paramiko.PKey]:
+    """A server that does not know the authority of a certificate may know the key itself."""
+    if key.public_blob is not None:
+        yield key
+        key.public_blob = None
+    yield key
 
 
 def _public_blob(file: Path) -> bytes:

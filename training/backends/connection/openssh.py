@@ -39,7 +39,7 @@ from training.backends.connection.words import (
 
 # The lifeline: its first word says that we are in; when our end of its input closes, it ends, and the master with it.
 READY = "potato-ready"
-LIFELINE = f"exec /bin/sh -c 'echo; echo {READY}; exec cat >/dev/null'"
+LIFELINE = f"exec /bin/sh -c 'echo; echo {READY}; while read -r line; do :; done'"
 # Whatever the user's configuration says of the host: our session, and no terminal, tunnel or command of theirs.
 A_PLAIN_SESSION = {
     "ControlPersist": "no",

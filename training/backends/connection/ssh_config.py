@@ -21,6 +21,7 @@ from training.backends.connection.words import explain, refuse_words
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 DEFAULT_KEYS = ("id_rsa", "id_ecdsa", "id_ed25519")
 READ_TIMEOUT_S = 10.0  # `Match exec` may run anything
+ADDRESS = re.compile(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:@]+)(?::(\d+))?/?")
 MOST_INCLUDES = 16  # one in another, as in ssh itself
 
 Options = Mapping[str, list[str]]
@@ -47,8 +48,11 @@ def settings_of(target: Target, config: Path | None = None) -> Settings:
 
     Raises ConnectionFailed, with ssh's own words, where the configuration cannot be read.
     """
-    with_ssh = shutil.which("ssh") is not None
-    options = _by_ssh(target, config) if with_ssh else _by_paramiko(target, config)
+    if shutil.which("ssh") is not None:
+        options = _by_ssh(target, config)
+    else:
+        target = _taken_apart(target)
+        options = _by_paramiko(target, config)
     try:
         return _settings(target, options)
     except ValueError as error:
@@ -57,13 +61,23 @@ def settings_of(target: Target, config: Path | None = None) -> Settings:
 
 def jump(word: str, before: tuple[str, ...], config: Path | None) -> tuple[Target, Settings]:
     """The settings of a ProxyJump's hop, `[user@]host[:port]` or an ssh:// address; `before` are the hops to it."""
-    found = re.fullmatch(r"(?:ssh://)?(?:(.+)@)?(\[[^]]+\]|[^:@]+)(?::(\d+))?/?", word)
+    found = ADDRESS.fullmatch(word)
     if found is None:
         raise ConnectionFailed(f"ssh to {word} failed: {word!r} is no name for ssh")
     target = Target(found[2].strip("[]"), found[1], int(found[3]) if found[3] else None)
     refuse_words(target)
     settings = settings_of(target, config)
     return target, replace(settings, jumps=before, proxy_command="") if before else settings
+
+
+def _taken_apart(target: Target) -> Target:
+    """`user@host` and ssh://user@host:port, which ssh takes for a host too; its -l and -p outrank what they say."""
+    if target.host.startswith("ssh://") and (found := ADDRESS.fullmatch(target.host)):
+        user, host, port = found[1], found[2].strip("[]"), int(found[3]) if found[3] else None
+    else:
+        user, _, host = target.host.rpartition("@")
+        port = None
+    return replace(target, host=host, user=target.user or user or None, port=target.port or port)
 
 
 def _home() -> Path:
