@@ -196,6 +196,7 @@ def test_with_cancel_the_allocation_is_freed_within_15_s_when_the_supervisor_is_
     run = lab.finished(run_id)
     assert (run["status"], run["error_code"], run["n_predictions"]) == ("error", "agent_stopped", 0)
     assert run["error"] == "The ssh session ended, and on_disconnect is cancel"
+    assert run["error_hint"].endswith("with on_disconnect: keep a run outlives its session")
     lab.until_nothing_is_left()
 
 
@@ -210,4 +211,5 @@ def test_with_cancel_the_allocation_is_freed_within_15_s_when_session_and_agent_
     run = lab.finished(run_id)
     assert (run["status"], run["error_code"], run["n_predictions"]) == ("error", "ssh_lost", 0)
     assert run["error"].startswith(f"ssh to {HOST} failed: ") and run["error"].endswith("on_disconnect is cancel")
+    assert run["error_hint"].endswith("with on_disconnect: keep a run outlives its session")
     lab.until_nothing_is_left()

@@ -371,7 +371,8 @@ class Session(threading.Thread):
 
     def _dropped(self, lost: ConnectionFailed) -> None:
         if self.entry.on_disconnect == "cancel" and self._starts:
-            raise BackendRefused(f"{lost.message}, and on_disconnect is cancel", code=lost.code)
+            hint = "Start the run again; with on_disconnect: keep a run outlives its session"
+            raise BackendRefused(f"{lost.message}, and on_disconnect is cancel", hint, lost.code)
         self._say(f"{lost.message}; connecting again", "warning")
         for pause_s in self._pauses():  # the supervisor ends it when heartbeat_timeout_s is over
             self.awaits_agent = True
