@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -73,7 +74,8 @@ def _of_trainer(place: Place, trainer: Trainer | None) -> tuple[str, str] | None
     if not lacking:
         return None
     words = {"packages": ", ".join(lacking), "trainer": trainer.name}
-    return _("This machine lacks %(packages)s, which trainer %(trainer)s needs") % words, trainer.install
+    sentence = _("This machine lacks %(packages)s, which trainer %(trainer)s needs") % words
+    return sentence, trainer.install_into(sys.executable)
 
 
 def _of_type(config: ProjectConfig, place: Place, record: TokenRecord | None) -> tuple[str, str] | None:

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -90,7 +91,7 @@ def test_a_package_that_is_not_there_says_how_to_install_it(tmp_path):
     assert error_of(jobdir) == {
         "code": "missing_dependency",
         "message": "Trainer 'needy' could not be imported: No module named 'no_such_package'",
-        "install_hint": "pip install no-such-package",
+        "install_hint": "%s -m pip install no-such-package" % sys.executable,
     }
 
 

@@ -78,7 +78,7 @@ def test_a_device_that_is_not_there_is_a_note() -> None:
 
 def test_a_trainer_says_what_it_lacks_and_how_to_install_it() -> None:
     facts = dict(report("local", "l", {**FACTS, "missing": ["skops"]}).facts)
-    assert facts["Trainer sklearn-text"] == "lacks skops: " + TRAINERS["sklearn-text"].install
+    assert facts["Trainer sklearn-text"] == f"lacks skops: {sys.executable} -m {TRAINERS['sklearn-text'].install}"
     assert dict(report("local", "l", FACTS).facts)["Trainer sklearn-text"] == "ready"
 
 

@@ -47,7 +47,7 @@ def test_it_names_what_each_trainer_lacks(there: There) -> None:
     said = facts(there.check(env=there.path))
     assert {f"Trainer {name}" for name in TRAINERS} <= set(said)
     assert said["Trainer hf-text-classification"].startswith("lacks torch")
-    assert "pip install" in said["Trainer hf-text-classification"]
+    assert "/python3 -m pip install torch" in said["Trainer hf-text-classification"]
 
 
 def test_it_says_that_packages_come_with_the_first_run(there: There) -> None:

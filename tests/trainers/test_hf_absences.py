@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,7 +18,7 @@ from jobfolders import CODE, events_of, make_job, moods, python
 from training.backends.local import worker_environment
 
 TRAINER = "hf-text-classification"
-INSTALL = "pip install torch 'transformers>=5,<6' peft safetensors"
+INSTALL = f"{sys.executable} -m pip install torch 'transformers>=4.46,<6' peft safetensors"
 ELSEWHERE = "Give the parameter `model` the full path of a folder that holds the model"
 REPO = "some-people/some-model"
 

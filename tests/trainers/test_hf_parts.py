@@ -12,7 +12,7 @@ from training.agent.failures import JobUnfit
 from training.agent.trainers import TRAINERS
 from training.agent.trainers.hf import calibration, fitting, texts, weights
 from training.agent.trainers.hf.arithmetic import cpu_has_fast_bf16
-from training.agent.trainers.hf_text_classification import folder_name
+from training.agent.trainers.hf_text_classification import folder_name, is_known
 
 PARAMS = {name: entry["default"] for name, entry in TRAINERS["hf-text-classification"].params["properties"].items()}
 
@@ -191,3 +191,16 @@ def test_another_name_is_one_of_the_hub() -> None:
 def test_the_hub_is_asked_only_for_what_is_not_here(tmp_path: Path) -> None:
     here = weights.Source("x", folder=tmp_path)
     assert weights.fetch(here) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "version, known",
+    [("4.45.2", False), ("4.46.3", True), ("4.57.0.dev0", True), ("5.24.0", True), ("5.0rc1", True), ("6.0.0", False)],
+)
+def test_transformers_is_taken_from_the_last_version_for_python_38_on(version: str, known: bool) -> None:
+    assert is_known(version) == known
+
+
+def test_a_model_is_loaded_in_float32_by_the_word_that_its_transformers_has_for_it() -> None:
+    assert weights.in_float32("4.46.3") == {"torch_dtype": "float32"}
+    assert weights.in_float32("5.24.0") == {"dtype": "float32"}

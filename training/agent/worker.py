@@ -81,7 +81,8 @@ def _train(trainer: Trainer, work: Work) -> None:
 
 
 def _not_importable(trainer: Trainer, why: str) -> PackageMissing:
-    return PackageMissing("Trainer '%s' could not be imported: %s" % (trainer.name, why), hint=trainer.install)
+    message = "Trainer '%s' could not be imported: %s" % (trainer.name, why)
+    return PackageMissing(message, hint=trainer.install_into(sys.executable))
 
 
 def _say_cancelled(voice: Voice) -> int:

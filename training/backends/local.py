@@ -136,7 +136,7 @@ def _torch_line(torch: Mapping[str, Any] | None) -> str:
 def _trainer_line(name: str, missing: list[str]) -> tuple[str, str]:
     trainer = TRAINERS[name]
     lacks = [pip for module, pip in trainer.packages.items() if module in missing]
-    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install}" if lacks else "ready"
+    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install_into(sys.executable)}" if lacks else "ready"
 
 
 def _concerns(facts: Mapping[str, Any]) -> list[Concern]:

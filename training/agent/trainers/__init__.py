@@ -4,6 +4,7 @@ import difflib
 import importlib
 import importlib.util
 import json
+import shlex
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Dict, Iterable, List, Mapping, Tuple
@@ -33,6 +34,10 @@ class Trainer:
     def missing(self) -> List[str]:
         """The packages (as they are imported) that this Python lacks; looks for them, imports none."""
         return [name for name in self.packages if not is_importable(name)]
+
+    def install_into(self, python: str) -> str:
+        """The command that installs what it needs into an interpreter: another one's `pip` would help nobody."""
+        return "%s -m %s" % (shlex.quote(python), self.install)
 
     def describe(self) -> Dict[str, Any]:
         """The trainer as plain JSON, for a list or a form."""
@@ -261,7 +266,7 @@ TRAINERS = {
         module="training.agent.trainers.hf_text_classification",
         kinds=("nominal", "multilabel"),
         packages={"torch": "torch", "transformers": "transformers", "peft": "peft", "safetensors": "safetensors"},
-        install="pip install torch 'transformers>=5,<6' peft safetensors",
+        install="pip install torch 'transformers>=4.46,<6' peft safetensors",
         params={
             "type": "object",
             "additionalProperties": False,

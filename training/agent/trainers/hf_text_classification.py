@@ -35,14 +35,20 @@ def train(work: Work) -> None:
 
 
 def _check_transformers() -> None:
-    """Version 5 renamed arguments; an older one would fail in the middle of a run."""
+    """Another one would fail in the middle of a run."""
     import transformers
 
     version = transformers.__version__
-    if int(version.split(".")[0]) != 5:
-        raise ImportError("transformers %s is installed, and >=5,<6 is needed" % version)
+    if not is_known(version):
+        raise ImportError("transformers %s is installed, and >=4.46,<6 is needed" % version)
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+
+
+def is_known(version: str) -> bool:
+    """Whether this code was tried with that transformers, 4.46 to 5; 4.46 is the last series for Python 3.8."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is not None and (4, 46) <= (int(found[1]), int(found[2])) < (6, 0)
 
 
 class OneSchema:

@@ -83,7 +83,7 @@ def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
 def _trainer(name: str, facts: Mapping[str, Any]) -> tuple[str, str]:
     trainer = TRAINERS[name]
     lacks = ", ".join(pip for module, pip in trainer.packages.items() if module in facts["missing"])
-    remedy = trainer.install if facts["trains"] else "before the environment is made"
+    remedy = trainer.install_into(facts["executable"]) if facts["trains"] else "before the environment is made"
     return f"Trainer {name}", f"lacks {lacks}: {remedy}" if lacks else "ready"
 
 

@@ -5,7 +5,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from ...failures import JobUnfit, WorkError
 
@@ -174,6 +174,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 def load_model(folder: Path, tokenizer: Any, labels: List[str], problem_type: str, attention: Optional[str]) -> Any:
     """The encoder with a new head for `labels`, float32; `model.fresh_keys` names the weights that are new."""
+    import transformers
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
     try:
@@ -183,7 +184,7 @@ def load_model(folder: Path, tokenizer: Any, labels: List[str], problem_type: st
             str(folder),
             config=config,
             attn_implementation=attention,
-            dtype="float32",
+            **in_float32(transformers.__version__),
             ignore_mismatched_sizes=True,
             use_safetensors=True,
             local_files_only=True,
@@ -196,6 +197,11 @@ def load_model(folder: Path, tokenizer: Any, labels: List[str], problem_type: st
     _check_vocabulary(folder, model, tokenizer)
     model.fresh_keys = [key if isinstance(key, str) else key[0] for name in _NEW for key in loading.get(name) or ()]
     return model
+
+
+def in_float32(version: str) -> Dict[str, str]:
+    """What that version of transformers takes for it: `torch_dtype` until 4.55, `dtype` from 5 on."""
+    return {"torch_dtype" if version.startswith("4.") else "dtype": "float32"}
 
 
 _NEW = ("missing_keys", "mismatched_keys")
