@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+from typing import Any
+
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -10,6 +14,27 @@ from training.states import ENDS, STATES
 
 # The caption "how far" of a run, where nothing is known: the columns belong together.
 NO_PROGRESS = {"progress_phase": "", "progress_current": None, "progress_total": None, "eta_s": None}
+
+
+HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a character outside the first plane, as JSON spells it
+
+
+class JSONField(models.JSONField):
+    """JSON whose texts can be sent: half of a character, which only a hand can write here, is read as `?`.
+
+    SQLite keeps what JSON can spell, and no page, file or answer in UTF-8 can hold it.
+    """
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        found = super().from_db_value(value, expression, connection)
+        if not isinstance(value, str) or not HALF.search(value):
+            return found
+        return json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+
+    def deconstruct(self) -> Any:
+        """For migrations it is Django's own: in the database nothing is another."""
+        name, _path, arguments, named = super().deconstruct()
+        return name, "django.db.models.JSONField", arguments, named
 
 
 class Run(models.Model):
@@ -22,8 +47,8 @@ class Run(models.Model):
     id = models.CharField(primary_key=True, max_length=32, editable=False)  # UTC yyyymmddThhmmss-6 hex
     trainer = models.CharField(max_length=100)
     backend = models.CharField(max_length=200)
-    schemas = models.JSONField(default=list)
-    params = models.JSONField(default=dict)
+    schemas = JSONField(default=list)
+    params = JSONField(default=dict)
     seed = models.IntegerField(default=0)
     source = models.CharField(max_length=10, default="manual")  # manual, api, auto
     requested_by = models.CharField(max_length=150, blank=True)
@@ -51,30 +76,32 @@ class Run(models.Model):
     stop_for = models.CharField(max_length=10, blank=True)  # cancel, wall, silence
     stop_by = models.CharField(max_length=150, blank=True)
 
-    splits = models.JSONField(default=dict)  # split name -> number of items
+    splits = JSONField(default=dict)  # split name -> number of items
     n_answers = models.BigIntegerField(null=True)  # of all annotators to its schemas, when its bundle was made
     bundle_digest = models.CharField(max_length=64, blank=True)
     host = models.CharField(max_length=255, blank=True)
     python = models.CharField(max_length=100, blank=True)
     device = models.CharField(max_length=200, blank=True)
-    packages = models.JSONField(default=dict)  # name -> version of what the worker trained with
+    packages = JSONField(default=dict)  # name -> version of what the worker trained with
 
     events_taken = models.BigIntegerField(default=0)  # events with a smaller seq have been counted
-    result = models.JSONField(null=True)  # the worker's result event
+    result = JSONField(null=True)  # the worker's result event
     exit_code = models.IntegerField(null=True)
-    metrics = models.JSONField(default=dict)
-    scores = models.JSONField(default=dict)  # held-out scores by schema, see training.scoring
+    metrics = JSONField(default=dict)
+    scores = JSONField(default=dict)  # held-out scores by schema, see training.scoring
     main_name = models.CharField(max_length=50, blank=True)  # of the first schema that has one; for lists and sorting,
     main_score = models.FloatField(null=True)  # which must not read `scores`: a confusion matrix may be large
     main_baseline = models.FloatField(null=True)
-    mistakes = models.JSONField(default=list)  # the most confident wrong predictions on held-out items, with texts
+    mistakes = JSONField(default=list)  # the most confident wrong predictions on held-out items, with texts
     predictions_stored_at = models.DateTimeField(null=True)
     n_predictions = models.IntegerField(default=0)
-    writeback = models.JSONField(null=True)  # the report of training.writeback
+    writeback = JSONField(null=True)  # the report of training.writeback
     retracted_at = models.DateTimeField(null=True)
     retracted_by = models.CharField(max_length=150, blank=True)
     artifact_uri = models.CharField(max_length=1000, blank=True)
     files_dropped_at = models.DateTimeField(null=True)  # when retention removed the run's folder
+    publishing_by = models.CharField(max_length=32, blank=True)  # training.publishing.turn: the mark of whose turn it
+    publishing_until = models.DateTimeField(null=True)  # is to publish its model, and until when unless it is renewed
 
     error = models.TextField(blank=True)
     error_code = models.CharField(max_length=50, blank=True)
@@ -208,9 +235,9 @@ class Prediction(models.Model):
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="predictions")
     schema = models.CharField(max_length=200)
     instance_id = models.CharField(max_length=500)
-    label = models.JSONField(null=True)  # str, number, list of str, or list of spans, by the schema's kind
+    label = JSONField(null=True)  # str, number, list of str, or list of spans, by the schema's kind
     confidence = models.FloatField(null=True)
-    scores = models.JSONField(null=True)  # label -> probability, where the trainer gives it
+    scores = JSONField(null=True)  # label -> probability, where the trainer gives it
     split = models.CharField(max_length=50, blank=True)
     outcome = models.CharField(max_length=20, blank=True, default="")
 
@@ -260,7 +287,7 @@ class BackendToken(models.Model):
     last_seen = models.DateTimeField(null=True, blank=True)
     host = models.CharField(max_length=255, blank=True)
     version = models.CharField(max_length=50, blank=True)
-    gpus = models.JSONField(default=list, blank=True)
+    gpus = JSONField(default=list, blank=True)
 
     class Meta:
         ordering = ["backend"]

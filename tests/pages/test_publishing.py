@@ -23,6 +23,7 @@ from training import config
 from training.models import AuditEntry, Run, StepLine
 from training.publishing import underway
 from training.publishing.hub import Sending
+from training.publishing.turn import Turn
 
 __all__ = ["own_hub"]
 
@@ -302,6 +303,16 @@ def test_one_is_published_at_a_time(client: Client, own_hub: Hub, model: Run) ->
     assert 'id="published"' in text_of(client.post(ADDRESS, form()))
 
 
+def test_a_run_that_another_process_publishes_is_not_published(client: Client, own_hub: Hub, model: Run) -> None:
+    other = Turn(ID)
+    assert other.take()
+    page = text_of(client.post(ADDRESS, form()))
+    assert "published already, by another process of this site" in page
+    assert not own_hub.seen
+    other.give_back()
+    assert 'id="published"' in text_of(client.post(ADDRESS, form()))
+
+
 def test_the_head_of_the_page_comes_before_the_upload(client: Client, own_hub: Hub, model: Run) -> None:
     answer = client.post(ADDRESS, form())
     pieces: Iterator[bytes] = iter(answer.streaming_content)  # type: ignore[arg-type]
@@ -326,13 +337,13 @@ def test_a_browser_that_goes_away_ends_nothing_that_was_begun(client: Client, ow
     underway._free.release()
 
 
-def test_a_sign_of_life_comes_while_there_is_nothing_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sign_of_life_comes_while_there_is_nothing_to_say(model: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
     monkeypatch.setattr(underway, "SPEAK_EVERY_S", 0.02)
     monkeypatch.setattr(underway, "LOOK_EVERY_S", 0.01)
     over, ended = threading.Event(), []
-    news = underway.watch(lambda: over.wait(60) and None, Sending(10), ended.append)
+    news = underway.watch(lambda: over.wait(60) and None, Sending(10), ended.append, Turn(ID))
     assert [next(news).is_new for _ in range(3)] == [True, False, False]
     over.set()
     assert not any(said.is_new for said in news)

@@ -33,6 +33,7 @@ from training.publishing.card import Subject, base_model_of, card_of
 from training.publishing.contents import Contents, contents_of, opened
 from training.publishing.errors import Place, PublishError, Secret
 from training.publishing.obstacles import Obstacle
+from training.publishing.turn import Turn
 from training.runfolder import RunFolder
 
 GOING_ON = "<!-- what comes while it goes on -->"  # where the page is cut in two
@@ -169,8 +170,8 @@ class Publication:
             page = render_to_string("training/publishing.html", self._context(), self.request)
         head, _mark, tail = page.partition(GOING_ON)
         yield head
-        record.let_go_of_the_database()
-        for news in underway.watch(self.act, self.sending, self._done):
+        turn = Turn(self.found.run.pk)
+        for news in underway.watch(self.act, self.sending, self._done, turn):
             with override(self.language):
                 line = self._line(news)
             yield line

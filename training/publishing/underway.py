@@ -15,11 +15,15 @@ from dataclasses import dataclass
 
 from training.publishing.errors import PublishError
 from training.publishing.hub import Sending
+from training.publishing.turn import Turn
 
 LOOK_EVERY_S = 0.2
 SPEAK_EVERY_S = 5.0  # nginx as it comes waits 60 s for the next byte
-# One publication in each process of the site, whose threads are few, and are needed by the agents too.
+# One publication in each process of the site, whose threads are few, and are needed by the agents too. That no other
+# process publishes the same run meanwhile is the turn's.
 _free = threading.Lock()
+
+Done = Callable[[PublishError | None], None]
 
 
 @dataclass(frozen=True)
@@ -46,30 +50,39 @@ class Upload(threading.Thread):
             self.error = error
 
 
-def watch(act: Callable[[], None], sending: Sending, done: Callable[[PublishError | None], None]) -> Iterator[News]:
+def watch(act: Callable[[], None], sending: Sending, done: Done, turn: Turn) -> Iterator[News]:
     """Do it, and say meanwhile how far it is; `done` is called in the end with what went wrong, even when nobody
     listens any more."""
     if not _free.acquire(blocking=False):
-        hint = "Wait until it is done, a few minutes, and try again"
-        done(PublishError("Another model is being published by this site now", hint, code="publish_busy"))
+        done(_busy("Another model is being published by this site now"))
         return
     try:
-        yield from _watch(act, sending, done)
+        if turn.take():
+            yield from _watch(act, sending, done, turn)
+        else:
+            done(_busy("This model is being published already, by another process of this site"))
     finally:
         _free.release()
 
 
-def _watch(act: Callable[[], None], sending: Sending, done: Callable[[PublishError | None], None]) -> Iterator[News]:
+def _busy(sentence: str) -> PublishError:
+    return PublishError(sentence, "Wait until it is done, a few minutes, and try again", code="publish_busy")
+
+
+def _watch(act: Callable[[], None], sending: Sending, done: Done, turn: Turn) -> Iterator[News]:
     upload = Upload(act)
     upload.start()
     try:
-        yield from _news(upload, sending)
+        yield from _news(upload, sending, turn)
     finally:  # also where the generator is closed, because the browser has gone
-        upload.join()
+        while upload.is_alive():
+            upload.join(LOOK_EVERY_S)
+            turn.keep()
+        turn.give_back()
         done(_ours(upload.error))
 
 
-def _news(upload: Upload, sending: Sending) -> Iterator[News]:
+def _news(upload: Upload, sending: Sending, turn: Turn) -> Iterator[News]:
     last, quiet_s = ("", -1), 0.0
     while upload.is_alive():
         now = (sending.phase, sending.percent // 10)
@@ -77,6 +90,7 @@ def _news(upload: Upload, sending: Sending) -> Iterator[News]:
             yield News(sending.phase, sending.percent, now != last)
             last, quiet_s = now, 0.0
         upload.join(LOOK_EVERY_S)
+        turn.keep()
         quiet_s += LOOK_EVERY_S
 
 
