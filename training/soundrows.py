@@ -22,6 +22,10 @@ def sound(run: Run) -> Run:
     for name, shape in SHAPES.items():
         if name in loaded and not isinstance(loaded[name], shape):
             setattr(run, name, shape())
+    if "splits" in loaded:
+        run.splits = {name: n for name, n in run.splits.items() if isinstance(n, int)}
+    if "writeback" in loaded and not isinstance(run.writeback, dict):
+        run.writeback = None
     if "schemas" in loaded:
         run.schemas = [str(name) for name in run.schemas]
     return run

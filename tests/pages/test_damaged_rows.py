@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from training import bulk
-from training.models import Run
+from training.models import AuditEntry, BackendToken, MetricPoint, Prediction, Run, RunItem, StepLine, Verdict
 
 MakeRun = Callable[..., Run]
 ID, OTHER = "20260301T120000-aaaaaa", "20260301T120000-bbbbbb"
@@ -102,3 +102,45 @@ def test_the_admins_lists_take_any_filter(client: Client, run: Run) -> None:
         for query in ("q=%00", *(f"{name}=%00" for name in FILTERS), "created_at__gte=x", "p=99&o=9.9"):
             answer = client.get(f"/admin/training/{model}/?{query}")
             assert answer.status_code < 500, (model, query)
+
+
+HALF = "a\ud800b"
+MODELS = ("run", "stepline", "prediction", "verdict", "auditentry", "metricpoint", "runitem", "backendtoken")
+API = "/admin/training/api"
+
+
+def damaged(run: Run) -> dict[str, Any]:
+    """A row of each table with half of a character wherever JSON or text may have one; model name -> its id."""
+    if not bulk.is_sqlite():
+        pytest.skip("PostgreSQL keeps none")
+    at = run.created_at
+    write(run, **{column: {HALF: [HALF]} for column in COLUMNS})
+    rows = {
+        "run": run,
+        "stepline": StepLine.objects.create(run=run, at=at, text="x"),
+        "prediction": Prediction.objects.create(run=run, schema="x", instance_id="x", label="x", scores={}),
+        "verdict": Verdict.objects.create(schema="x", instance_id="x", verdict="accept", reviewer="x", at=at),
+        "auditentry": AuditEntry.objects.create(run=run, at=at, actor="x", action="started", detail="x"),
+        "metricpoint": MetricPoint.objects.create(run=run, split="x", name="x", value=1),
+        "runitem": RunItem.objects.create(run=run, instance_id="x", split="train"),
+        "backendtoken": BackendToken.objects.create(backend="x", digest="x", issued_at=at, host="x"),
+    }
+    texts = {"stepline": "text", "verdict": "reviewer", "auditentry": "detail", "metricpoint": "name"}
+    texts |= {"prediction": "schema", "runitem": "instance_id", "backendtoken": "host", "run": "error"}
+    with connection.cursor() as cursor:
+        for name, column in texts.items():  # as a hand may: CESU-8, which is no UTF-8
+            cursor.execute(f"UPDATE training_{name} SET {column} = CAST(x'61EDA08062' AS TEXT)")
+        half = json.dumps(HALF)
+        cursor.execute("UPDATE training_prediction SET label = %s, scores = %s", [half, f"{{{half}: 1}}"])
+        cursor.execute("UPDATE training_backendtoken SET gpus = %s", [f"[{half}]"])
+    return {name: row.pk for name, row in rows.items()}
+
+
+def test_half_of_a_character_in_any_row_is_no_failure_of_admin_pages_and_api(client: Client, run: Run) -> None:
+    ids = damaged(run)
+    assert set(ids) == set(MODELS)
+    lists = [f"/admin/training/{name}/" for name in MODELS]
+    rows = [f"/admin/training/{name}/{pk}/change/" for name, pk in ids.items()]
+    of_run = [f"{API}/runs/{ID}{of}" for of in ("", "/steps", "/metrics", "/predictions", "/predictions.csv")]
+    assert fallen(client, [*lists, *rows, *PAGES, f"{API}/runs", f"{API}/backends", *of_run]) == []
+    assert "a?b" in client.get(f"/admin/training/run/{ID}/change/").text

@@ -13,6 +13,7 @@ from rest_framework import serializers
 from training.errors import BadRequest
 from training.models import MetricPoint, Prediction, Run, StepLine
 from training.nearest import nearest
+from training.soundrows import sound
 
 MOST_SCHEMAS = 100
 VERDICTS = ("accept", "correct", "reject")
@@ -161,6 +162,9 @@ class RunSerializer(serializers.ModelSerializer):
             *("writeback", "retracted_at", "retracted_by", "artifact_uri", "files_dropped_at", "exit_code"),
             *("error", "error_code", "error_hint", "settled_at", "agent", "stop", "links"),
         ]
+
+    def to_representation(self, instance: Run) -> Any:
+        return super().to_representation(sound(instance))
 
     def get_backend_label(self, run: Run) -> str:
         return self.context.get("labels", {}).get(run.backend, run.backend)
