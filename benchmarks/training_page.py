@@ -327,6 +327,7 @@ def in_browser(study: Study, port: int, cookie: str) -> dict[str, Any]:
         page = context.new_page()
         for _ in range(10):
             page.goto("/admin/training")
+            page.click("#start summary >> nth=0")
             page.wait_for_selector("#preview table")
             began = time.monotonic()
             page.click("#start-button", no_wait_after=True)

@@ -7,12 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from training import asking
 
 if TYPE_CHECKING:
     from training.asking import Place
     from training.config import ProjectConfig
+
+ALONE = {"this machine": gettext_lazy("%(name)s (this machine)"), "agent": gettext_lazy("%(name)s (agent)")}
 
 
 def labels(config: ProjectConfig) -> dict[str, str]:
@@ -26,8 +29,9 @@ def translated(place: Place) -> Place:
 
 def words(place: Place) -> str:
     """The label with its bracket translated; another's label, whose bracket is not known here, stays as it is."""
-    if place.label == f"{place.name} (this machine)":
-        return _("%(name)s (this machine)") % {"name": place.name}
+    for bracket, words_alone in ALONE.items():
+        if place.label == f"{place.name} ({bracket})":
+            return str(words_alone) % {"name": place.name}
     found = re.fullmatch(rf"{re.escape(place.name)} \((ssh to|slurm at) (.+)\)", place.label, re.DOTALL)
     if found is None:
         return place.label

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 FOLDER = Path(os.environ.get("GALLERY", "/tmp/gallery"))
 LANGUAGES = ("en", "es", "pt-br")
 WIDTHS = (1280, 390)
-LOOKS = [(language, width, "light") for language in LANGUAGES for width in WIDTHS] + [("en", 1280, "dark")]
+LOOKS = [
+    *((language, width, "light") for language in LANGUAGES for width in WIDTHS),
+    *(("en", width, "dark") for width in WIDTHS),
+]
 ONLY = set(filter(None, os.environ.get("STATES", "").split(",")))
 
 

@@ -35,7 +35,7 @@ def shown(client: Client) -> str:
 def test_each_mistake_has_both_answers_and_its_text(client: Client, make_run: Callable[..., Run]) -> None:
     make_run(status="success", mistakes=[mistake(), mistake(item="b", confidence=None, text="")])
     section = shown(client)
-    assert section.count('<th scope="row" class="id">') == 2
+    assert section.count('scope="row" class="id">') == 2
     assert '<bdi class="text">It was good</bdi>' in section and "0.930" in section and "no text" in section
     assert "Off by" not in section
 

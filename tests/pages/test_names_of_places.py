@@ -34,7 +34,7 @@ def test_brackets_are_translated_on_pages_and_not_in_the_api(client: Client, pro
             "local": "local (esta máquina)",
             "gpu": "gpu (ssh a gpu.example.org)",
             "cluster": "cluster (slurm en login.example.org)",
-            "lab": "lab (agent)",
+            "lab": "lab (agente)",
         }
         assert asking.labels(project)["local"] == "local (this machine)"
     page = client.get("/admin/training", headers={"Accept-Language": "es"}).text

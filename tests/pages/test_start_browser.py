@@ -33,6 +33,8 @@ def project(project_file: Path) -> Path:
 
 def ready(page: Any, address: str = "/admin/training") -> Any:
     page.goto(address)
+    if not page.locator("#start-details[open]").count():
+        page.click("#start summary >> nth=0")
     page.wait_for_selector("#preview .headline, #preview .warning")
     return page
 

@@ -152,7 +152,7 @@ class TestOrder:
     @pytest.mark.parametrize("sort", list(SORTS))
     def test_is_told_in_the_heading_and_turned_by_it(self, client: Client, some: None, sort: str) -> None:
         page = client.get(f"/admin/training?sort={sort}&status=success").content.decode()
-        heading = re.search(rf'<th scope="col" aria-sort="ascending"><a id="sort-{sort}" href="([^"]+)"', page)
+        heading = re.search(rf'scope="col" aria-sort="ascending"><a id="sort-{sort}" href="([^"]+)"', page)
         assert heading and page.count("aria-sort=") == 1
         target = heading[1].replace("&amp;", "&")
         assert f"sort=-{sort}" in target or sort == "asked"
@@ -280,6 +280,7 @@ class TestInABrowser:
         page = browse()
         page.goto("/admin/training")
         page.evaluate("window.same = true")
+        page.click("#start summary >> nth=0")
         page.fill("[name=seed]", "77")
         page.click("details.filters summary")
         page.select_option("#filter-status", "success")

@@ -49,3 +49,12 @@ def test_texts_stay_texts() -> None:
 def test_a_stranger_comes_to_the_login(db: None, project_file: Path) -> None:
     answer = Client().get("/admin/training/troubleshooting")
     assert answer.headers["Location"] == "/admin/login/?next=/admin/training/troubleshooting"
+
+
+def test_the_list_of_chapters_leads_to_each_of_them(page: str) -> None:
+    chapters = re.findall(r"^## (.+)$", DOCS.read_text(encoding="utf-8"), re.MULTILINE)
+    listed = re.search(r'<nav class="chapters".*?</nav>', page, re.DOTALL)
+    assert listed and len(chapters) > 8
+    links = re.findall(r'<a href="#([^"]+)">(.+?)</a>', listed[0])
+    assert [html.unescape(title) for _, title in links] == chapters
+    assert all(page.count(f'<h2 id="{anchor}"') == 1 for anchor, _ in links)

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from training import config
 from training.models import Prediction, Run
+from training.writeback.forms import SHOWN_LATELY, UNSHOWN
 from training.writeback.gates import NOT_ENABLED
 
 ID = "20260301T120000-aaaaaa"
@@ -56,6 +57,15 @@ def test_the_lines_that_potato_lacks_are_told_in_the_readers_language(client: Cl
     assert "pre_annotation: {enabled: true, field: &quot;predictions&quot;}" in said
     assert "another note" in said and "Potato shows the prelabels where" not in said
     assert "Los anotadores solo las ven" in section(client, "es")
+
+
+def test_notes_are_told_in_the_readers_language(client: Client, make_run: MakeRun) -> None:
+    notes = [UNSHOWN.format(schema="mood {x}", type="number"), SHOWN_LATELY.format(schema="parts", type="span")]
+    written(make_run, live=2, n_written=2, notes=notes)
+    said = section(client)
+    assert "Potato shows no prelabels of “mood {x}”: its type is number." in said
+    assert "Potato shows prelabels of “parts” (span) from 2.12 on; 2.8 does not." in said
+    assert "“mood {x}”: su tipo es number." in section(client, "es")
 
 
 def test_a_project_file_that_has_the_lines_is_asked_for_nothing(

@@ -17,7 +17,7 @@ from training import asking, checking, config, now
 from training.errors import ConfigError, TrainingError
 from training.pages.access import context, context_light, labels, render, staff
 from training.pages.form import StartForm, form_of
-from training.pages.table import menus, table
+from training.pages.table import Table, menus, table
 from training.pages.waiting import waiting
 
 
@@ -43,6 +43,7 @@ def index_page(request: HttpRequest, form: StartForm | None = None, status: int 
         shown |= {"project": project_config, "off": asking.turned_off(project_config)}
         shown |= {"agents": checking.agents(project_config)}
         shown |= form_context(request, project_config, form)
+        shown["start_open"] = is_unfolded(shown.get("form"), shown["table"]) or shown["off"]
     return render(request, "training/index.html", shown, status=status)
 
 
@@ -52,6 +53,12 @@ def form_context(request: HttpRequest, project_config: config.ProjectConfig, for
         return {"form": form or form_of(request, project_config)}
     except TrainingError as error:
         return {"project_error": error}
+
+
+def is_unfolded(form: StartForm | None, shown: Table) -> bool:
+    """Whether the start form is what somebody is here for; else it would only push the table of runs down."""
+    has_none = not shown.n and not shown.asked.is_filtered
+    return has_none or (form is not None and bool(form.is_posted or form.again or form.notes))
 
 
 def problem_lines(error: ConfigError) -> list[str]:

@@ -19,6 +19,7 @@ from training.pages.live import GOING, STOPPING, live_context
 from training.pages.predictions import predictions_context
 from training.pages.publishing import publish_context
 from training.pages.results import results_context
+from training.pages.sections import layout
 from training.soundrows import sound
 
 STOP_POLLING = 286  # htmx's own: swap this, and ask no more
@@ -38,8 +39,8 @@ def run_context(request: HttpRequest, found: Run) -> dict[str, Any]:
 
 
 def sections_context(request: HttpRequest, found: Run) -> dict[str, Any]:
-    """What the sections show that the end of a run changes: all but the living part and the log."""
-    return {
+    """What the sections show that the end of a run changes, and their order: all but the living part and the log."""
+    shown = {
         **results_context(found),
         **predictions_context(request, found),
         **publish_context(request, found),
@@ -47,6 +48,7 @@ def sections_context(request: HttpRequest, found: Run) -> dict[str, Any]:
         **facts_context(found),
         **audit_context(found),
     }
+    return {**shown, **layout(found, shown)}
 
 
 @staff("view_run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from training import config, picking, showing
 from training.errors import ConfigError
 from training.models import Prediction, Run
 from training.states import SUCCESS
+from training.writeback.forms import SHOWN_LATELY, UNSHOWN
 from training.writeback.gates import NOT_ENABLED
 from training.writeback.prelabels import FILE
 
@@ -31,6 +34,16 @@ FILTERS = {
     # The least sure ones first: that is what kept them back.
     "n_skipped_low_confidence": picking.Filter(outcome="low_confidence", sort=picking.LEAST_CONFIDENT),
 }
+NOTES = [
+    (
+        re.compile(re.escape(said).replace(r"\{schema\}", "(?P<schema>.+)").replace(r"\{type\}", r"(?P<type>\w+)")),
+        message,
+    )
+    for said, message in (
+        (UNSHOWN, gettext_lazy("Potato shows no prelabels of “%(schema)s”: its type is %(type)s.")),
+        (SHOWN_LATELY, gettext_lazy("Potato shows prelabels of “%(schema)s” (%(type)s) from 2.12 on; 2.8 does not.")),
+    )
+]
 MOST_COUNTED = 10_000  # live prelabels, which takes a few milliseconds
 
 
@@ -61,13 +74,13 @@ class Potato:
 
 def writeback_context(found: Run) -> dict[str, Any]:
     report = found.writeback if isinstance(found.writeback, Mapping) else {}
-    notes = report.get("notes")
-    at = report.get("at")
+    told, at = report.get("notes"), report.get("at")
+    notes = told if isinstance(told, list) else []
     live = live_of(found)
     return {
         "writeback": [Count(words, n, address_of(found, key)) for key, words, n in showing.writeback_counts(found)],
         "writeback_at": moment_of(at) if isinstance(at, str) else None,
-        "writeback_notes": [str(note) for note in notes if note != NOT_ENABLED] if isinstance(notes, list) else [],
+        "writeback_notes": [note_words(str(note)) for note in notes if note != NOT_ENABLED],
         "live_prelabels": live,
         "why_none_live": "" if live.n else why_none_live(found, report),
         # A publishing that goes on has no report yet, and can be called off all the same.
@@ -77,6 +90,14 @@ def writeback_context(found: Run) -> dict[str, Any]:
         "potato": potato() if live.n else None,
         "retract_api": reverse("training-api:predictions", args=[found.pk]),
     }
+
+
+def note_words(note: str) -> str:
+    """A note of the report in the reader's language; one that nobody knows here stays as it is."""
+    for said, message in NOTES:
+        if found := said.fullmatch(note):
+            return str(message) % found.groupdict()
+    return note
 
 
 def moment_of(written: str) -> Any:

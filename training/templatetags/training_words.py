@@ -90,6 +90,12 @@ def get_or_none(mapping: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
+def beside(these: Iterable[Any], those: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Pairs of the two, in their order."""
+    return list(zip(these, those, strict=True))
+
+
+@register.filter
 def any_error(controls: Iterable[Control]) -> bool:
     return any(control.error for control in controls)
 

@@ -11,6 +11,10 @@ from training.project.texts import Utf16
 if TYPE_CHECKING:
     from training.config import ProjectConfig
 
+# Notes of the report; a page says them in the reader's language.
+UNSHOWN = "Potato shows no prelabels of '{schema}': its type is {type}"
+SHOWN_LATELY = "Potato shows prelabels of '{schema}' ({type}) from 2.12 on, 2.8 does not"
+
 # (label as predicted, the schema, the text that span offsets index) -> what Potato reads; None shows nothing.
 Form = Callable[[Any, Schema, str], Any]
 
@@ -26,9 +30,9 @@ def form_of(config: ProjectConfig, schema: Schema) -> Form | None:
 def not_shown(config: ProjectConfig, schema: Schema) -> str:
     """Why a schema's prelabels do not reach every annotator, one sentence; empty where they do."""
     if form_of(config, schema) is None:
-        return f"Potato shows no prelabels of '{schema.name}': its type is {schema.annotation_type}"
+        return UNSHOWN.format(schema=schema.name, type=schema.annotation_type)
     if schema.annotation_type in ("span", "likert"):
-        return f"Potato shows prelabels of '{schema.name}' ({schema.annotation_type}) from 2.12 on, 2.8 does not"
+        return SHOWN_LATELY.format(schema=schema.name, type=schema.annotation_type)
     return ""
 
 

@@ -3,9 +3,8 @@
 
 (() => {
   let open = [];
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    const charts = event.detail.target;
-    if (charts.id === "curves") open = Array.from(charts.querySelectorAll("details[open]"), (details) => details.id);
+  document.addEventListener("htmx:beforeSwap", () => {
+    open = Array.from(document.querySelectorAll("#curves details[open]"), (details) => details.id);
   });
   document.addEventListener("htmx:afterSwap", () => {
     open.forEach((id) => {
