@@ -145,11 +145,13 @@ def manage(rest: list[str]) -> None:
     from training.config import current
     from training.management.terminal import guarded
 
-    # Else a command that makes no checks (migrate) would work on the settings' database in memory, and say nothing.
-    if code := guarded(lambda: current() and 0):
-        raise SystemExit(code)
+    def work() -> int:
+        current()  # else a command that makes no checks (migrate) would work on the settings' database in memory
+        execute_from_command_line(["potato manage", *rest[1:]])
+        return 0
 
-    execute_from_command_line(["potato manage", *rest[1:]])
+    if code := guarded(work):
+        raise SystemExit(code)
 
 
 def adopt_project(words: Sequence[str]) -> None:

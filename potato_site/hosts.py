@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 
 PROGRAMS = ("/api/", "/admin/training/api", "/healthz")
 LONGEST_NAME = 255  # characters, as DNS has it
+OF_A_PROXY = ("HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO")
 HEADERS = {"Cache-Control": "no-store"}
 
 
@@ -35,19 +36,20 @@ def refused(request: HttpRequest) -> HttpResponse:
     host = request.META.get("HTTP_HOST") or request.META.get("SERVER_NAME") or ""
     name = "".join(character if character.isprintable() else "?" for character in host[:LONGEST_NAME])
     sentence = f"This site does not answer to the name '{name}'"
-    hint = _hint(host)
+    hint = _hint(host, is_forwarded=any(name in request.META for name in OF_A_PROXY))
     response = _response(request, sentence, hint)
     log_response("%s. %s (%s)", sentence, hint, request.path[:200], response=response, logger=logger, level="warning")
     return response
 
 
-def _hint(host: str) -> str:
+def _hint(host: str, is_forwarded: bool) -> str:
     """What could be added to the setting, where it is a host's name at all; its port does not count."""
     name, _ = split_domain_port(host[:LONGEST_NAME])
     other = "one of the names in DJANGO_ALLOWED_HOSTS of the site"
+    proxy = "; the proxy in between has to pass on the Host that it was asked for" if is_forwarded else ""
     if not name:
-        return f"Ask for it by {other}"
-    return f"Ask for it by {other}, or add {name} to them and restart it"
+        return f"Ask for it by {other}{proxy}"
+    return f"Ask for it by {other}, or add {name} to them and restart it{proxy}"
 
 
 def _response(request: HttpRequest, sentence: str, hint: str) -> HttpResponse:

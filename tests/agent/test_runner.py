@@ -437,6 +437,15 @@ def test_a_directory_that_is_gone_is_told_of_and_nothing_starts_over(here):
     assert here.site.came("bundle") == []
 
 
+def test_a_server_that_was_set_back_behind_the_predictions_hears_that_they_are_gone_and_the_model_stays(here):
+    assert here.run().status == "success"
+    model = sorted(here.jobdir.artifacts.iterdir())
+    here.site.result, here.site.predictions = None, None
+    assert here.run().status == "error"
+    assert here.site.said("error")[-1]["code"] == "run_lost" and here.site.result["exit_code"] == 1
+    assert here.site.predictions is None and sorted(here.jobdir.artifacts.iterdir()) == model != []
+
+
 def test_a_download_that_an_agent_was_killed_in_is_gone_on_with(here):
     half = len(here.site.bundle) // 2
     jobdir = here.jobdir

@@ -305,6 +305,27 @@ def test_a_certificate_of_another_name_is_not_trusted(secure, certificate, monke
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     found = refusal_of(secure.replace("127.0.0.1", "localhost"))
     assert "not trusted" in found.message and "localhost" in found.message
+    assert "--server" in found.hint and "SSL_CERT_FILE" not in found.hint
+
+
+def test_of_a_certificate_that_is_not_of_today_the_clock_is_named(site, certificate, tmp_path, monkeypatch):
+    old, request, names, key = tmp_path / "old.pem", tmp_path / "old.csr", tmp_path / "names", str(certificate[1])
+    names.write_text("subjectAltName=IP:127.0.0.1")
+    asked = ["req", "-new", "-key", key, "-subj", "/CN=127.0.0.1", "-out", str(request)]
+    signed = ["x509", "-req", "-in", str(request), "-signkey", key, "-days", "-1", "-extfile", str(names)]
+    for words in (asked, [*signed, "-out", str(old)]):
+        subprocess.run(["openssl", *words], check=True, stderr=subprocess.DEVNULL)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(str(old), key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(old))
+    with site.serving(tls=context) as url:
+        found = refusal_of(url)
+    assert "not trusted" in found.message and time.strftime("%Y-%m-%d", time.gmtime()) in found.hint
+
+
+def test_a_file_of_certificates_that_is_not_there_is_named(secure, monkeypatch, tmp_path):
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "typo.pem"))
+    assert str(tmp_path / "typo.pem") in refusal_of(secure).hint
 
 
 # Proxies.
@@ -488,9 +509,25 @@ def test_what_the_site_says_is_told_in_its_words(site, status, code, kind):
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_a_redirect_is_not_followed_and_names_the_address(site, status):
     found = answer_to(site, shows_page(status, Location="https://www.example.org/api/training/claim"))
-    assert isinstance(found, NotTheSite) and "https://www.example.org" in found.message
-    assert "--server" in found.hint
+    assert isinstance(found, NotTheSite)
+    assert (
+        found.message.endswith(" sends us on to https://www.example.org") and "that address as --server" in found.hint
+    )
     assert len(site.came("claim")) == 1
+
+
+def test_a_redirect_to_a_login_is_no_address_to_give(site):
+    found = answer_to(site, shows_page(302, Location="https://sso.example.org/login?next=x"))
+    assert isinstance(found, NotTheSite) and "that address" not in found.hint
+
+
+def test_the_page_that_http_gets_on_a_port_for_https_leads_to_https(site):
+    assert "https://" in answer_to(site, shows_page(400)).hint
+
+
+def test_the_address_of_the_training_page_is_told_from_the_sites(site):
+    found = answer_to(site, says(401, "not_authenticated"))
+    assert isinstance(found, NotTheSite) and "/admin/training" in found.hint
 
 
 @pytest.mark.parametrize("status", [200, 401, 403, 404, 410])

@@ -81,6 +81,13 @@ def test_manage_runs_djangos_own_commands_on_the_project(copy_project) -> None: 
     assert done.returncode == 0, done.stderr
 
 
+def test_manage_says_of_a_database_that_is_away_what_every_command_says(copy_project) -> None:  # type: ignore[no-untyped-def]
+    away = "postgres:///potato?host=/nowhere"
+    done = potato("manage", str(copy_project("radio-sentiment")), "migrate", DATABASE_URL=away)
+    assert done.returncode == 1
+    assert done.stderr.startswith("The database potato on here cannot be used: ") and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("name", ["", "missing", "missing.yaml", "no-yaml.txt"])
 def test_serve_says_of_what_is_no_project_file_what_validate_says(tmp_path: Path, name: str) -> None:
     (tmp_path / "no-yaml.txt").write_text("a: [")

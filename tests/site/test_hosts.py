@@ -25,6 +25,12 @@ def test_a_program_gets_json_that_names_the_host_and_the_remedy(
     assert record.levelno == logging.WARNING and record.exc_info is None and path in record.getMessage()
 
 
+def test_behind_a_proxy_the_hint_names_what_it_has_to_pass_on() -> None:
+    hint = Client().get("/healthz", HTTP_HOST="127.0.0.2:8000", HTTP_X_FORWARDED_PROTO="https").json()["hint"]
+    assert "proxy" in hint and "Host" in hint
+    assert "proxy" not in Client().get("/healthz", HTTP_HOST="127.0.0.2:8000").json()["hint"]
+
+
 def test_a_person_gets_the_sentence_alone_as_text(caplog: pytest.LogCaptureFixture) -> None:
     answer = Client().get("/admin/training", HTTP_HOST="<script>")
     assert (answer.status_code, answer["Content-Type"]) == (400, "text/plain; charset=utf-8")

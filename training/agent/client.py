@@ -158,15 +158,17 @@ def understood(answer: Answer, address: Address) -> Dict[str, Any]:
         raise Unanswered(_later(answer, address), after_s=_retry_after_s(answer.headers.get("Retry-After")))
     if document is None or not isinstance(document.get("code"), str):
         raise _strange(answer, address)
-    raise _refusal(document)
+    raise _refusal(document, address)
 
 
-def _refusal(document: Mapping[str, Any]) -> AgentError:
+def _refusal(document: Mapping[str, Any], address: Address) -> AgentError:
     """Our own error documents: {"error": a sentence, "code": ..., "hint": ...}."""
     code = document["code"]
     sentence, hint = str(document.get("error") or code), str(document.get("hint") or "")
     if code == "unknown_token":
         return TokenRefused(sentence, hint)
+    if code == "not_authenticated":  # of the API for people, below /admin/training
+        return NotTheSite("%s is not where agents ask" % address, _ADDRESS)
     if code in ("run_is_over", "unknown_run"):
         return RunOver(sentence, str(document.get("status") or ""))
     if code == "events_missing" and isinstance(document.get("n_events"), int):
@@ -176,18 +178,26 @@ def _refusal(document: Mapping[str, Any]) -> AgentError:
     return Refused(sentence, hint)
 
 
+_ADDRESS = "Is --server right? It is the site's address, without /admin/training"
+
+
 def _strange(answer: Answer, address: Address) -> AgentError:
     """An answer that is not the site's: a proxy's, another program's, a login page's."""
     status = answer.status
     if 300 <= status < 400:
         to = answer.headers.get("Location", "elsewhere")
-        return NotTheSite("%s sends us on to %s" % (address, to[:300]), "Give that server's address as --server")
+        there, is_site, _ = to[:300].partition(PREFIX + "/")  # not so where it leads to a login
+        return NotTheSite(
+            "%s sends us on to %s" % (address, there), "Give that address as --server" if is_site else _ADDRESS
+        )
     if status == 413:
         who = answer.headers.get("Server", "something")
         sentence = "%s between here and %s refuses a body of this size (413)" % (who, address)
         return errors.ProxyTooLarge(sentence, "With nginx: raise client_max_body_size, see docs/operations.md")
     what = "a web page" if _is_page(answer.headers) else "no JSON of the site's"
-    return NotTheSite("%s answered %s with %s" % (address, _named(status), what), "Is its address right?")
+    # nginx answers so on its port for https.
+    hint = "Is it https:// in the place of http://?" if (status, address.scheme) == (400, "http") else _ADDRESS
+    return NotTheSite("%s answered %s with %s" % (address, _named(status), what), hint)
 
 
 def _later(answer: Answer, address: Address) -> str:

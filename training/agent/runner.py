@@ -236,8 +236,10 @@ class Runner:
 
     def _upload(self, code: int) -> None:
         path = self.jobdir.predictions
-        if code != FINISHED or not path.is_file():
+        if code != FINISHED:
             return
+        if not path.is_file():
+            return self._refuse_delivered()
         size = path.stat().st_size
         self._refuse_large(size)
         self._say("uploading %s MB of predictions" % format(size / MB, ",.1f"), state="fetching")
@@ -245,6 +247,13 @@ class Runner:
         with open(str(path), "rb") as file:
             tracked = _Tracked(file, size, self._progress("uploading"))
             self._send(tracked, size, _sha256(path, self._look))
+
+    def _refuse_delivered(self) -> None:
+        """A server that was restored from a backup gives a run again whose predictions it had, and are gone here."""
+        if workdir.was_kept(self.jobdir):
+            self._keeps_model = True
+            sentence = "The predictions of this run were delivered from %s before, and are gone from there" % _host()
+            raise Unfit(sentence, "Start the run again", code="run_lost", exit_code=UNEXPECTED)
 
     def _send(self, predictions: Any, size: int, sha256: str) -> None:
         """A body that was damaged on the way is refused, and the next one may come whole."""

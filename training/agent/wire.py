@@ -5,8 +5,10 @@ import http.client
 import io
 import ipaddress
 import json
+import os
 import socket
 import ssl
+import time
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import unquote, urlsplit
@@ -217,8 +219,8 @@ def proxy_for(address: Address) -> Optional[Proxy]:
 def as_ours(error: Exception, address: Address) -> Unanswered:
     """What the standard library raises, as a sentence of ours."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        sentence = "The certificate of %s is not trusted: %s" % (address.host, error.verify_message)
-        return NotTheSite(sentence, "SSL_CERT_FILE can name the certificate of the authority that signed it")
+        sentence = "The certificate of %s is not trusted: %s" % (address.host, error.verify_message.rstrip("."))
+        return NotTheSite(sentence, _certificate_hint(error.verify_code))
     if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
         return NotTheSite("%s speaks no TLS" % address.place, "Is it http:// in the place of https://?")
     if isinstance(error, socket.gaierror):
@@ -238,6 +240,26 @@ def as_ours(error: Exception, address: Address) -> Unanswered:
     if isinstance(error, OSError) and error.strerror:
         return Unanswered("%s cannot be reached: %s" % (address.place, error.strerror))
     return Unanswered("%s cannot be reached: %s" % (address.place, error))
+
+
+# OpenSSL's numbers (X509_V_ERR_...) for what is wrong with a certificate.
+_NOT_NOW = (9, 10)  # not yet valid, expired
+_NOT_OF_IT = (62, 64)  # made for another name, another address
+
+
+def _certificate_hint(verify_code: int) -> str:
+    if verify_code in _NOT_NOW:
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        return "Is the clock of this machine right? It says %s UTC. Else the site needs a new certificate" % now
+    if verify_code in _NOT_OF_IT:
+        return "Give --server the name that the certificate was made for"
+    named = os.environ.get("SSL_CERT_FILE", "")
+    if named and not os.access(named, os.R_OK):
+        return "SSL_CERT_FILE is %s, which cannot be read" % named
+    return (
+        "SSL_CERT_FILE=FILE can name the certificate of the authority that signed it, or a copy of it where it signed "
+        "itself. One of a public authority lacks the intermediate certificates, which the web server has to send"
+    )
 
 
 _TUNNEL = "Tunnel connection failed: "  # http.client's words for a proxy's no

@@ -165,6 +165,10 @@ def keep(jobdir: JobDir) -> None:
         write_whole(_kept(jobdir), b"")
 
 
+def was_kept(jobdir: JobDir) -> bool:
+    return _kept(jobdir).exists()
+
+
 def remove(jobdir: JobDir) -> None:
     shutil.rmtree(str(jobdir.path), ignore_errors=True)
 
