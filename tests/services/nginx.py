@@ -118,6 +118,8 @@ def _free_ports(n: int) -> list[int]:
 def _write(folder: Path, site_port: int, ports: list[int], changes: Mapping[str, str]) -> None:
     site = SITE.read_text(encoding="utf-8")
     for old, new in {
+        "    listen [::]:443 ssl;\n": "",  # not every machine that tests has IPv6
+        "    listen [::]:80;\n": "",
         "listen 443 ssl;": f"listen 127.0.0.1:{ports[0]} ssl;",
         "listen 80;": f"listen 127.0.0.1:{ports[1]};",
         "/etc/ssl/certs/annotate.example.org.pem": str(folder / "certificate.pem"),

@@ -257,8 +257,8 @@ def _certificate_hint(verify_code: int) -> str:
     if named and not os.access(named, os.R_OK):
         return "SSL_CERT_FILE is %s, which cannot be read" % named
     return (
-        "SSL_CERT_FILE=FILE can name the certificate of the authority that signed it, or a copy of it where it signed "
-        "itself. One of a public authority lacks the intermediate certificates, which the web server has to send"
+        "Signed by itself, or by your institution: SSL_CERT_FILE=FILE names a copy of it, or of the authority's own. "
+        "Signed by a public authority: the web server has to send the intermediate certificates, too"
     )
 
 
