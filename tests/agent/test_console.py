@@ -61,6 +61,13 @@ def test_a_workers_words_cannot_command_the_terminal():
     assert "\\x1b[2Jgone \\u202e" in stream.getvalue()
 
 
+def test_a_line_has_an_end():
+    stream = StringIO()
+    Console(stream).say("x" * 1_000_000)
+    (line,) = lines(stream)
+    assert len(line) == 2000 and line.endswith("x…")
+
+
 def test_numbers_without_end_are_passed_over():
     stream = Terminal()
     console = Console(stream)

@@ -219,6 +219,20 @@ def test_a_part_that_is_longer_than_the_bundle_is_thrown_away(fetcher):
     assert is_whole(fetcher)
 
 
+@pytest.mark.parametrize("length", ["\xb2", "9" * 5000, "-1", "x"])
+def test_a_length_that_is_none_is_passed_over(fetcher, length):
+    def odd(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Length", length)
+        handler.end_headers()
+        handler.wfile.write(fetcher.site.bundle)
+        handler.hang_up()
+
+    fetcher.site.then("bundle", odd)
+    fetcher.fetch()
+    assert is_whole(fetcher) and len(fetcher.ranges) == 1
+
+
 def test_more_than_was_promised_is_not_kept(fetcher):
     longer = fetcher.site.bundle + b"x" * 5_000_000
     fetcher.site.then("bundle", *(lambda handler: handler.send(200, longer) for _ in range(20)))
@@ -252,6 +266,18 @@ def test_a_run_that_is_over_needs_no_bundle(fetcher, status, kind):
     fetcher.site.then("bundle", cut_at(at), says(status, code, "It is over", status="cancelled"))
     with pytest.raises(kind):
         fetcher.fetch()
+
+
+def test_a_bundle_that_the_site_refuses_is_tried_five_times_and_comes_to_an_end_in_its_words(fetcher):
+    fetcher.site.then("bundle", *[says(404, "not_found", "The bundle of run x is not there")] * 4)
+    fetcher.fetch()
+    assert is_whole(fetcher)
+    fetcher.jobdir.archive.unlink()
+    fetcher.site.then("bundle", *[says(404, "not_found", "The bundle of run x is not there")] * 1000)
+    with pytest.raises(Unfit) as failure:
+        fetcher.fetch()
+    assert failure.value.code == "bundle_not_fetched" and "The bundle of run x is not there" in failure.value.message
+    assert len(fetcher.ranges) == 10
 
 
 @pytest.mark.parametrize("field, value", [("bundle_sha256", ""), ("bundle_sha256", "../x"), ("bundle_bytes", 0)])

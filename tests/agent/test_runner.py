@@ -344,6 +344,15 @@ def test_predictions_that_nobody_takes_end_the_run_after_five_tries(here):
     assert here.site.said("error")[0]["code"] == "predictions_refused" and len(here.site.came("predictions")) == 5
 
 
+@pytest.mark.parametrize("route, code", [("bundle", "bundle_not_fetched"), ("predictions", "predictions_refused")])
+def test_a_request_that_never_gets_through_while_reports_do_ends_the_run(here, route, code):
+    here.site.then(route, *[shows_page(504)] * 10_000)
+    assert here.run(give_up_s=1.5).status == "error"
+    (error,) = here.site.said("error")
+    assert error["code"] == code and "tries in" in error["message"] and "504" in error["message"]
+    assert here.site.result["exit_code"] in (1, 2) and numbers_fit(here.site)
+
+
 def test_a_result_that_was_refused_is_sent_again(here):
     here.site.then("result", *refusals(4))
     assert here.run().status == "success"

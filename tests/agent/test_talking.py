@@ -25,9 +25,11 @@ from training.agent.errors import (
     ProxyTooLarge,
     Refused,
     RunOver,
+    Stuck,
     TokenRefused,
     TooLarge,
     Unanswered,
+    Unfit,
 )
 from training.agent.wire import Address
 
@@ -463,7 +465,9 @@ def test_a_proxy_that_refuses_a_tunnel_is_named(status, monkeypatch):
     assert made.place in message and status.decode() in message
 
 
-@pytest.mark.parametrize("named", ["socks5://127.0.0.1:1080", "https://127.0.0.1:3128", "http://"])
+@pytest.mark.parametrize(
+    "named", ["socks5://127.0.0.1:1080", "https://127.0.0.1:3128", "http://", "http://h:99999", "h:x", "http://[::1"]
+)
 def test_a_proxy_of_another_kind_is_refused(named, monkeypatch):
     monkeypatch.setenv("https_proxy", named)
     with pytest.raises(NoPlace):
@@ -536,6 +540,12 @@ def test_a_web_page_in_the_place_of_json_is_not_the_site(site, status):
     assert isinstance(found, NotTheSite) and "%d" % status in found.message and "web page" in found.message
 
 
+def test_a_token_that_a_server_repeats_is_not_in_its_words(site):
+    words = "No: Bearer %s" % BACKEND_TOKEN
+    found = answer_to(site, says(400, "bad_request", words, hint=words))
+    assert BACKEND_TOKEN not in str(found) and "No: Bearer [token]" in found.message
+
+
 def test_json_that_is_not_ours_is_not_the_site(site):
     found = answer_to(site, lambda handler: handler.body() and handler.send(404, b'{"detail": "no"}'))
     assert isinstance(found, NotTheSite)
@@ -587,6 +597,31 @@ def test_a_body_is_sent_from_its_start_at_every_try(site, tmp_path):
     assert all("transfer-encoding" not in headers for headers in site.came("predictions"))
 
 
+class Breaking:
+    """A file whose reading is called off after some blocks."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def seek(self, place):
+        self.left = 3
+
+    def read(self, n_bytes=-1):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return b"x" * 1000
+
+
+def test_a_body_that_is_called_off_leaves_no_broken_connection(site):
+    with site.serving() as url:
+        talk = Talk(url, RUN_TOKEN)
+        with pytest.raises(Unfit):
+            talk.client.predictions("r", Breaking(Unfit("stopped")), 1_000_000, "0" * 64)
+        talk.client.result("r", {"exit_code": 4, "n_events": 0})
+    assert site.result["exit_code"] == 4 and talk.told == []
+
+
 # Trying again.
 
 
@@ -611,7 +646,7 @@ def test_a_server_that_is_away_is_tried_again_until_it_is_there(site):
 def test_retry_after_is_waited_for(site):
     later = email.utils.formatdate(time.time() + 50, usegmt=True)
     with site.serving() as url:
-        for text in ("7", later, "99999", "soon", "-5"):
+        for text in ("7", later, "99999", "soon", "-5", "\xb2", "9" * 5000, "Mon, 1 Jan 0001 00:00:00 -0000"):
             site.then("claim", shows_page(429, Retry_After=text))
         talk = Talk(url)
         talk.claim()
@@ -647,6 +682,60 @@ def test_a_run_is_not_without_its_server_for_ever(monkeypatch):
         talk.claim()
     assert now[0] == pytest.approx(300) and "300 seconds" in failure.value.message
     assert 10 <= len(talk.waits) <= 20
+
+
+class Clock:
+    """Time that passes by waiting alone; `between` is what happens in each second of it."""
+
+    def __init__(self, monkeypatch, give_up_s=300):
+        self.now = 0.0
+        self.between = lambda: None
+        monkeypatch.setattr(talking.time, "monotonic", lambda: self.now)
+        self.contact = Contact(Address.parse("http://h"), give_up_s)
+        self.client = Client(Address.parse("http://h"), RUN_TOKEN, self.contact, self.pause, lambda line: None)
+        self.tries = 0
+
+    def pause(self, seconds):
+        until = self.now + seconds
+        while self.now < until:
+            self.now = min(self.now + 1, until)
+            self.between()
+
+    def fail(self, **words):
+        self.tries += 1
+        if self.tries > 200:
+            raise KeyboardInterrupt
+        raise Unanswered("504 (Gateway Timeout)", **words)
+
+
+def test_a_request_that_never_gets_through_while_others_do_is_stuck(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.between = clock.contact.heard
+    with pytest.raises(Stuck) as failure:
+        clock.client.persist(clock.fail)
+    assert 300 <= clock.now < 350 and "504" in failure.value.message
+    assert "%d tries" % clock.tries in failure.value.message
+
+
+def test_a_request_is_not_stuck_where_nobody_is_answered_for_a_while(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.between = lambda: clock.contact.heard() if clock.now < 250 else None
+    with pytest.raises(GaveUp):
+        clock.client.persist(clock.fail)
+    assert clock.now > 500
+
+
+def test_what_the_site_says_that_it_lacks_is_waited_for(monkeypatch):
+    clock = Clock(monkeypatch)
+    clock.between = clock.contact.heard
+    with pytest.raises(KeyboardInterrupt):
+        clock.client.persist(lambda: clock.fail(is_cared_for=True))
+    assert clock.now > 3000
+
+
+@pytest.mark.parametrize("code, is_cared_for", [("disk_full", True), ("not_stored", True), ("unexpected", False)])
+def test_a_full_disk_of_the_site_is_told_from_a_mistake_of_it(site, code, is_cared_for):
+    assert answer_to(site, says(503, code, "words")).is_cared_for is is_cared_for
 
 
 def test_another_thread_that_is_answered_keeps_the_run(monkeypatch):

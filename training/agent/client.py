@@ -7,7 +7,8 @@ Retry is here and nowhere else. After the n-th failure in a row (n from 0) the n
 so the sixth comes after 15.5 to 23 s, and from then on one every 30 to 45 s: a server that restarts is found at once,
 and 500 agents do not come back in the same instant. `Retry-After`, up to 120 s, is waited for where it is longer.
 Without a run that goes on for ever; during a run until its Contact is lost (GIVE_UP_S without any answer, counted over
-all threads of the run), and no wait goes beyond that.
+all threads of the run), and no wait goes beyond that. A request that failed STUCK_TRIES times and for GIVE_UP_S, while
+others of its run were answered all the time, is stuck: with those the contact would never be lost.
 """
 
 import email.utils
@@ -19,13 +20,17 @@ from urllib.parse import quote
 
 from . import errors
 from .errors import AgentError, NotTheSite, Refused, RunOver, TokenRefused, Unanswered
-from .protocol import GIVE_UP_S, PREFIX, VERSION, json_line
+from .protocol import GIVE_UP_S, PREFIX, REPORT_INTERVAL_S, VERSION, json_line
 from .wire import Address, Answer, Body, Wire
 
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 LONGEST_RETRY_AFTER_S = 120.0
 LATER = (408, 429, 500, 502, 503, 504)
+STUCK_TRIES = 5
+SILENT_S = 2 * REPORT_INTERVAL_S  # a server that answers nobody for longer is away, and no request is stuck by that
+# What the site says of itself; somebody has to make room there, or to start its database. It may take hours.
+CARED_FOR = ("not_stored", "disk_full", "no_database", "config")
 
 T = TypeVar("T")
 Pause = Callable[[float], None]  # waits so many seconds; raises what must end the waiting
@@ -50,14 +55,38 @@ class Contact:
         self._heard_at = time.monotonic()
         self.was_made = True
 
+    def silent_s(self) -> float:
+        return time.monotonic() - self._heard_at
+
     def left_s(self) -> float:
         """For how long the server may stay silent from now on; raises GaveUp where that time is over."""
         if self.give_up_s is None:
             return float("inf")
-        left = self.give_up_s - (time.monotonic() - self._heard_at)
+        left = self.give_up_s - self.silent_s()
         if left <= 0:
             raise errors.GaveUp("%s did not answer for %g seconds" % (self.address, self.give_up_s))
         return left
+
+
+class _Stuck:
+    """The failures of one request in a row, while others of its run are answered."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
+        self._failures = 0
+        self._since = time.monotonic()
+
+    def failed(self, error: Unanswered) -> None:
+        """Count it; raises Stuck where that is enough."""
+        now, patience_s = time.monotonic(), self._contact.give_up_s
+        if patience_s is None:
+            return
+        if error.is_cared_for or self._contact.silent_s() > min(SILENT_S, patience_s / 4):
+            self._failures, self._since = 0, now
+        self._failures += 1
+        if self._failures >= STUCK_TRIES and now - self._since >= patience_s:
+            sentence = "%d tries in %.0f seconds failed; the last: %s"
+            raise errors.Stuck(sentence % (self._failures, now - self._since, error.message), error.hint)
 
 
 class Client:
@@ -68,21 +97,23 @@ class Client:
         self.contact = contact
         self.pause = pause
         self.tell = tell
-        self._wire = Wire(address)
+        self._wire = Wire(address, token)
         self._authorization = "Bearer " + token
 
     def close(self) -> None:
         self._wire.close()
 
     def persist(self, attempt: Callable[[], T]) -> T:
-        """Try until there is an answer. Raises GaveUp, what `pause` raises, and every answer that is a no."""
+        """Try until there is an answer. Raises GaveUp, Stuck, what `pause` raises, and every answer that is a no."""
         failures = 0
+        stuck = _Stuck(self.contact)
         while True:
             try:
                 found = attempt()
             except Unanswered as error:
                 if isinstance(error, NotTheSite) and not self.contact.was_made:
                     raise
+                stuck.failed(error)
                 self._wait(error, failures)
                 failures += 1
             else:
@@ -155,7 +186,9 @@ def understood(answer: Answer, address: Address) -> Dict[str, Any]:
             raise Refused("%s speaks version %s of the protocol, this agent %d" % (address, document["v"], VERSION))
         return document
     if answer.status in LATER:
-        raise Unanswered(_later(answer, address), after_s=_retry_after_s(answer.headers.get("Retry-After")))
+        code = (document or {}).get("code")
+        after_s = _retry_after_s(answer.headers.get("Retry-After"))
+        raise Unanswered(_later(answer, address), after_s=after_s, is_cared_for=code in CARED_FOR)
     if document is None or not isinstance(document.get("code"), str):
         raise _strange(answer, address)
     raise _refusal(document, address)
@@ -217,9 +250,9 @@ def _retry_after_s(text: Optional[str]) -> Optional[float]:
     """Seconds, of `120` or of a date; None where it is neither."""
     if not text:
         return None
-    if text.strip().isdigit():
-        return float(text)
     try:
+        if text.strip().isdecimal():
+            return float(text)
         return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None

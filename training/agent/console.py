@@ -13,6 +13,7 @@ from .protocol import Event
 BAR_WIDTH = 24
 BAR_EVERY_S = 0.1
 LONGEST_ETA_S = 10.0**9  # more is no estimate
+MOST_CHARACTERS = 2000  # of a line: what a worker or a server says may have no end
 
 
 class Console:
@@ -31,7 +32,7 @@ class Console:
     def say(self, text: str) -> None:
         with self._lock:
             self._hide()
-            self._write("%s  %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), printable(text)))
+            self._write("%s  %s\n" % (time.strftime("%Y-%m-%d %H:%M:%S"), printable(cut(text))))
             self._show()
 
     def event(self, event: Event) -> None:
@@ -125,6 +126,10 @@ def _bar(phase: str, share: float, eta_s: Any) -> str:
     left = "  about %.0f s left" % eta_s if isinstance(eta_s, (int, float)) and 0 < eta_s < LONGEST_ETA_S else ""
     filled = "#" * round(share * BAR_WIDTH)
     return "%s  [%-*s] %3d %%%s" % (phase, BAR_WIDTH, filled, int(share * 100), left)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
 
 
 def printable(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from .client import Client, wait_s
-from .errors import Unfit
+from .errors import Refused, Stuck, Unfit
 from .jobdir import JobDir, write_whole
 from .protocol import DOWNLOAD_TRIES, UNEXPECTED, Job
 from .wire import as_ours
@@ -75,10 +75,13 @@ class _Fetching:
 
     def _give_up_or_wait(self, in_vain: int) -> None:
         if in_vain >= DOWNLOAD_TRIES:
-            sentence = "The bundle could not be fetched from %s: %d tries in a row brought nothing; the last: %s"
-            raise Unfit(sentence % (self.client.address, in_vain, self.why), code="bundle_not_fetched")
+            raise self._unfetched("%d tries in a row brought nothing; the last: %s" % (in_vain, self.why))
         self.client.tell("%s; fetching the bundle again" % self.why)
         self.client.pause(wait_s(in_vain - 1))
+
+    def _unfetched(self, why: str) -> Unfit:
+        sentence = "The bundle could not be fetched from %s: %s" % (self.client.address, why)
+        return Unfit(sentence, code="bundle_not_fetched")
 
     def _adopt(self) -> None:
         """Go on with a part of this very bundle; one of any other is thrown away."""
@@ -115,7 +118,13 @@ class _Fetching:
     def _try(self) -> None:
         """One request; what comes goes into the part file, and `why` says what was wrong, if anything."""
         start = self.have
-        response = self.client.bundle(self.job.run_id, start, self.job.bundle_sha256)
+        try:
+            response = self.client.bundle(self.job.run_id, start, self.job.bundle_sha256)
+        except Refused as refusal:
+            self.why = refusal.message
+            return
+        except Stuck as stuck:
+            raise self._unfetched(stuck.message)
         try:
             self.why = self._unlike(response, start)
             if self.why:
@@ -150,8 +159,7 @@ class _Fetching:
     def _take(self, response: http.client.HTTPResponse, append: bool) -> None:
         """200 is the whole file from its start, whatever was asked for: a proxy may have dropped the Range."""
         have = self.have if append else 0
-        length = response.headers.get("Content-Length") or ""
-        due = have + int(length) if length.isdigit() else self.job.bundle_bytes
+        due = self.job.bundle_bytes if response.length is None else have + response.length
         if due > self.job.bundle_bytes:
             self.why = "%d bytes are to come, and the job says %d" % (due, self.job.bundle_bytes)
             return self._drop()

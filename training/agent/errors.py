@@ -4,6 +4,7 @@ AgentError                a sentence, and maybe a hint
 ├── Unanswered            no answer, or one that says "later": to be tried again
 │   └── NotTheSite        something answers, and it is not the site: a redirect, a web page, a certificate
 ├── GaveUp                the server did not answer for too long
+├── Stuck                 it answers others, and one request that was tried for as long never got through
 ├── TokenRefused          401: the token is nobody's (any more)
 ├── RunOver               410: the run has ended; says how
 ├── EventsMissing         409: the server lacks events; says from which on
@@ -33,11 +34,17 @@ class AgentError(Exception):
 
 
 class Unanswered(AgentError):
-    """No answer, or one that says "later"; `after_s` is the server's own word for when."""
+    """No answer, or one that says "later"; `after_s` is the server's own word for when.
 
-    def __init__(self, message: str, hint: str = "", after_s: Optional[float] = None) -> None:
+    `is_cared_for`: the site says itself what keeps it from answering, and somebody there has to put it right.
+    """
+
+    def __init__(
+        self, message: str, hint: str = "", after_s: Optional[float] = None, is_cared_for: bool = False
+    ) -> None:
         super().__init__(message, hint)
         self.after_s = after_s
+        self.is_cared_for = is_cared_for
 
 
 class NotTheSite(Unanswered):
@@ -46,6 +53,10 @@ class NotTheSite(Unanswered):
 
 class GaveUp(AgentError):
     """The server did not answer for longer than a run may be without it."""
+
+
+class Stuck(AgentError):
+    """One request never gets through, while the server answers others: a proxy on the way cuts it, say."""
 
 
 class TokenRefused(AgentError):

@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from . import lastword, probe, token, workdir
 from .client import Client, Contact
-from .console import Console, open_closed_streams
+from .console import Console, cut, open_closed_streams, printable
 from .errors import AgentError, NoPlace, TokenRefused, Unfit
 from .protocol import AGENT_VERSION, ASK_EVERY_S, KILL, TERM, Job, json_line
 from .runner import SUCCESS, Claimed, Outcome, Place, Runner, Wish
@@ -62,9 +62,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return FINE
     except AgentError as error:
         console.clear()
-        print(str(error.message), file=sys.stderr)
+        print(printable(cut(error.message)), file=sys.stderr)
         if error.hint:
-            print("  " + error.hint, file=sys.stderr)
+            print("  " + printable(cut(error.hint)), file=sys.stderr)
         return FAILED
     except Exception as error:
         if os.environ.get("POTATO_TRACEBACK") == "1":

@@ -21,6 +21,7 @@ from .errors import (
     Refused,
     RunOver,
     Stopped,
+    Stuck,
     TokenRefused,
     TooLarge,
     Unfit,
@@ -261,6 +262,8 @@ class Runner:
             try:
                 self.client.predictions(self.job.run_id, predictions, size, sha256)
                 return
+            except Stuck as stuck:
+                raise _undelivered(stuck)
             except Refused as refusal:
                 if n + 1 == MOST_REFUSALS or isinstance(refusal, (TooLarge, ProxyTooLarge)):
                     raise _undelivered(refusal)
@@ -513,14 +516,15 @@ def _sha256(path: Path, look: Callable[[], None]) -> str:
     return found.hexdigest()
 
 
-def _undelivered(refusal: Refused) -> Unfit:
+def _undelivered(refusal: AgentError) -> Unfit:
     """Predictions that nobody takes are an error of the run: without them it is no success."""
     message, hint = refusal.message, refusal.hint
     if isinstance(refusal, ProxyTooLarge):
         return Unfit(message, hint, code="proxy_too_large", exit_code=UNEXPECTED)
     if isinstance(refusal, TooLarge):
         return Unfit(message, hint, code="too_large", exit_code=UNEXPECTED)
-    return Unfit("The predictions were refused: " + message, hint, code="predictions_refused", exit_code=UNEXPECTED)
+    what = "could not be sent" if isinstance(refusal, Stuck) else "were refused"
+    return Unfit("The predictions %s: %s" % (what, message), hint, code="predictions_refused", exit_code=UNEXPECTED)
 
 
 def _end_of(path: Path) -> str:

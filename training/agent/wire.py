@@ -89,10 +89,14 @@ class Answer:
 
 
 class Wire:
-    """A connection to one address, made when it is needed and kept while it works; for one thread."""
+    """A connection to one address, made when it is needed and kept while it works; for one thread.
 
-    def __init__(self, address: Address) -> None:
+    `secret` is taken out of every answer that repeats it: a server's words are shown, and written into logs.
+    """
+
+    def __init__(self, address: Address, secret: str = "") -> None:
         self.address = address
+        self._secret = secret.encode("ascii")
         self._connection = None  # type: Optional[http.client.HTTPConnection]
         self._target = address.prefix
         self._extra = {}  # type: Dict[str, str]
@@ -102,7 +106,7 @@ class Wire:
         return self.read(self.open(method, path, headers, body))
 
     def read(self, response: http.client.HTTPResponse) -> Answer:
-        """The whole of an answer whose head was read."""
+        """The whole of an answer whose head was read. Raises Unanswered."""
         try:
             data = response.read(MOST_ANSWER_BYTES + 1)
             if response.length and len(data) <= MOST_ANSWER_BYTES:  # an end before the end, which read() passes over
@@ -112,25 +116,22 @@ class Wire:
             raise as_ours(error, self.address) from error
         if len(data) > MOST_ANSWER_BYTES or response.will_close:
             self.close()
+        if self._secret:
+            data = data.replace(self._secret, b"[token]")
         return Answer(response.status, response.headers, _object(data))
 
     def open(self, method: str, path: str, headers: Mapping[str, str], body: Body = None) -> http.client.HTTPResponse:
         """Send a request and read the head of its answer; what is not read to its end ends with close()."""
         was_kept = self._connection is not None
         try:
-            return self._send(method, path, headers, body)
-        except CUT as error:
-            self.close()
-            if not was_kept:
-                raise as_ours(error, self.address) from error
+            try:
+                return self._send(method, path, headers, body)
+            except CUT:
+                if not was_kept:
+                    raise
+                # A server closes a connection that was idle, just as it is used again: once more, on a fresh one.
+                return self._send(method, path, headers, body)
         except (OSError, http.client.HTTPException) as error:
-            self.close()
-            raise as_ours(error, self.address) from error
-        # A server closes a connection that was idle, just as it is used again: once more, on a fresh one.
-        try:
-            return self._send(method, path, headers, body)
-        except (OSError, http.client.HTTPException) as error:
-            self.close()
             raise as_ours(error, self.address) from error
 
     def close(self) -> None:
@@ -139,6 +140,14 @@ class Wire:
             self._connection = None
 
     def _send(self, method: str, path: str, headers: Mapping[str, str], body: Body) -> http.client.HTTPResponse:
+        """One try. Whatever ends it, also what the reading of `body` raises, ends the connection with it."""
+        try:
+            return self._exchanged(method, path, headers, body)
+        except BaseException:
+            self.close()
+            raise
+
+    def _exchanged(self, method: str, path: str, headers: Mapping[str, str], body: Body) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = self._made()
         if isinstance(body, io.IOBase) or hasattr(body, "seek"):
@@ -203,14 +212,18 @@ def proxy_for(address: Address) -> Optional[Proxy]:
     named = getproxies().get(address.scheme)
     if not named or proxy_bypass(address.host) or proxy_bypass(address.place):
         return None
-    parts = urlsplit(named if "://" in named else "http://" + named)
+    try:
+        parts = urlsplit(named if "://" in named else "http://" + named)
+        port = parts.port or 80
+    except ValueError as error:
+        raise NoPlace("The proxy for %s has no address: %s" % (address.scheme, error)) from None
     if parts.scheme != "http" or not parts.hostname:
         raise NoPlace("The proxy for %s is no http:// proxy; others cannot be used" % address.scheme)
     headers = {}
     if parts.username:
         login = "%s:%s" % (unquote(parts.username), unquote(parts.password or ""))
         headers["Proxy-Authorization"] = "Basic " + base64.b64encode(login.encode()).decode("ascii")
-    return Proxy(parts.hostname, parts.port or 80, headers)
+    return Proxy(parts.hostname, port, headers)
 
 
 # Foreign errors and foreign words.
