@@ -10,7 +10,7 @@ from django.db.models import Count
 
 from training.models import Run, SupervisorLease
 from training.soundrows import sound
-from training.states import QUEUED, RUNNING
+from training.states import AHEAD, QUEUED, RUNNING
 
 # A supervisor renews its lease about every second; after this long it has died or hangs, and runs stand still.
 SUPERVISOR_SILENT_S = 15.0
@@ -103,4 +103,5 @@ def other_project(lease: SupervisorLease | None, mine: Path) -> str:
 
 
 def _works(lease: SupervisorLease | None, at: datetime) -> bool:
-    return lease is not None and at - lease.renewed_at <= timedelta(seconds=SUPERVISOR_SILENT_S)
+    """A lease that lies ahead was renewed before the clock was set back; who is at work has renewed it since."""
+    return lease is not None and -AHEAD <= at - lease.renewed_at <= timedelta(seconds=SUPERVISOR_SILENT_S)

@@ -17,7 +17,7 @@ from training.errors import BadRequest, ImpossibleMove, RunIsOver, UnknownBacken
 from training.models import NO_PROGRESS, AuditEntry, Prediction, Run, RunItem, StepLine
 from training.nearest import nearest
 from training.project import Project
-from training.states import CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
+from training.states import AHEAD, CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
 
 if TYPE_CHECKING:
     from training.agent.trainers import Trainer
@@ -295,6 +295,17 @@ def step_in_queue(run_id: str, text: str, at: datetime | None = None) -> None:
     with transaction.atomic():
         if Run.objects.filter(pk=run_id, status=QUEUED).update(step=text):
             StepLine.objects.create(run_id=run_id, at=at or timezone.now(), level="step", text=text)
+
+
+def ask_now_for_what_lies_ahead(now: datetime) -> None:
+    """Queued runs that were asked for before the clock was set back count as asked for now.
+
+    Else those that are asked for from now on would come before them, and queue_timeout_s would begin when the clock
+    has caught up.
+    """
+    ahead = Run.objects.filter(status=QUEUED, created_at__gt=now + AHEAD)
+    if ahead.exists():  # an UPDATE of nothing takes SQLite's one lock all the same
+        ahead.update(created_at=now)
 
 
 def take_up(run: Run, now: datetime, fresh: bool = False) -> None:

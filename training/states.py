@@ -107,6 +107,8 @@ class Decision:
 NOTHING = Decision(WAIT)
 # What was noted further ahead than this was noted before the clock was set back, and not by another process just now.
 AHEAD = timedelta(seconds=5)
+# An agent that found no server asks again after 45 seconds at the latest.
+COME_BACK_S = 60.0
 
 
 def decide(facts: Facts, limits: Limits, now: datetime) -> Decision:
@@ -123,9 +125,17 @@ def _decide_queued(facts: Facts, limits: Limits, now: datetime) -> Decision:
         return Decision(MOVE, CANCELLED, _cancelled(facts))
     if facts.unfit:
         return _error(facts.unfit)
-    if _longer(max(facts.created_at, facts.heard_at or facts.created_at), limits.queue_timeout_s, now):
+    if _nobody_came(facts, limits.queue_timeout_s, now):
         return _error(_no_agent(facts, limits))
     return NOTHING
+
+
+def _nobody_came(facts: Facts, limit_s: float | None, now: datetime) -> bool:
+    """Whether no agent asked in time. One that could not, for the server was away, needs a moment to come back."""
+    asked_at = facts.heard_at if facts.heard_at and facts.heard_at - now <= AHEAD else facts.created_at
+    if limit_s is None or not _longer(max(facts.created_at, asked_at), limit_s, now):
+        return False
+    return facts.listening_since is None or _longer(facts.listening_since, min(limit_s, COME_BACK_S), now)
 
 
 def _decide_running(facts: Facts, limits: Limits, now: datetime) -> Decision:

@@ -226,7 +226,9 @@ def test_a_run_that_waits_for_an_agent_lets_others_pass_and_times_out(stage: Sta
     local = stage.ask()
     stage.until(lambda: now_of(local).status == SUCCESS)
     assert now_of(waiting).status == QUEUED
-    stage.turn(60)
+    for _ in range(60):
+        stage.turn(1)
+        stage.tick()
     stage.settle()
     assert now_of(waiting).error == "No agent of lab asked for this run within 60 seconds"
 

@@ -239,6 +239,35 @@ def test_a_run_that_no_agent_asks_for_fails_after_queue_timeout_s(stage: AgentSt
     assert kept.error == "No agent of lab asked for this run within 60 seconds"
 
 
+def test_an_agent_has_a_moment_to_come_back_after_the_server_was_away(stage: AgentStage) -> None:
+    run = stage.ask(backend="lab")
+    stage.pass_time(30)
+    stage.turn(7200)
+    stage.replace_supervisor()
+    stage.pass_time(50)
+    assert now_of(run).status == QUEUED
+    stage.pass_time(12)
+    assert now_of(run).error_code == "queue_timeout"
+    run = stage.ask(backend="lab")
+    stage.pass_time(30)
+    stage.turn(7200)  # the machine was suspended
+    stage.pass_time(50)
+    assert now_of(run).status == QUEUED
+
+
+def test_a_clock_that_is_set_back_gives_a_queued_run_no_more_time_and_no_later_turn(stage: AgentStage) -> None:
+    first = stage.ask(backend="lab")
+    stage.agent("lab").asks(stage.now)
+    stage.tick()
+    stage.turn(-3600)
+    stage.tick()
+    stage.turn(1)
+    second = stage.ask(backend="lab")
+    assert list(Run.objects.order_by("created_at", "id")) == [first, second]
+    stage.pass_time(62)
+    assert now_of(first).error_code == now_of(second).error_code == "queue_timeout"
+
+
 def test_a_run_without_queue_timeout_s_waits_until_it_is_cancelled(stage: AgentStage) -> None:
     run = stage.ask(backend="den")
     stage.turn(10**6)

@@ -80,6 +80,7 @@ class Supervisor:
         self._leaving_since: datetime | None = None
         self._judged_at: datetime | None = None
         self._ticked_at: datetime | None = None
+        self._listening_since: datetime | None = None  # from when on agents could be heard without a gap
         self._turn = Turn()
         self._holds = False
         self._said: dict[str, str] = {}
@@ -204,12 +205,14 @@ class Supervisor:
 
         A clock that was set back is such a gap, and what was noted before it lies in the future until it has caught up.
         """
-        passed = now - self._ticked_at if self._ticked_at else timedelta()
+        passed = now - self._ticked_at if self._ticked_at else None
         self._ticked_at = now
-        if passed < timedelta():
+        if passed is not None and passed < timedelta():
             self._clock_was_set_back(-passed, now)
-        if self.charge and not timedelta() <= passed <= timedelta(seconds=GAP_S):
-            self.charge.listening_since = now
+        if passed is None or not timedelta() <= passed <= timedelta(seconds=GAP_S):
+            self._listening_since = now
+            if self.charge:
+                self.charge.listening_since = now
 
     def _clock_was_set_back(self, by: timedelta, now: datetime) -> None:
         if self.charge:
@@ -282,11 +285,13 @@ class Supervisor:
         project = self._read_config()
         if project is None:
             return
+        runs.ask_now_for_what_lies_ahead(now)
         waiting = list(Run.objects.filter(status=QUEUED).exclude(backend__in=self._ready(project)))
         records = checking.records(run.backend for run in waiting)
         for run in waiting:
             record = records.get(run.backend)
-            decision = decide(_queued_facts(run, project, record), limits_of(project, run.backend), now)
+            facts = _queued_facts(run, project, record, self._listening_since)
+            decision = decide(facts, limits_of(project, run.backend), now)
             if decision.kind == MOVE:
                 self._move(run, decision, now)
             else:
@@ -592,7 +597,9 @@ def _starting(backend: Backend) -> str:
     return f"waiting for the agent on {(record and record.host) or backend.name}"
 
 
-def _queued_facts(run: Run, project: ProjectConfig, record: TokenRecord | None) -> Facts:
+def _queued_facts(
+    run: Run, project: ProjectConfig, record: TokenRecord | None, listening_since: datetime | None
+) -> Facts:
     unfit = None
     if run.backend not in backends.names(project):
         unfit = Fault(f"The project file names no backend '{run.backend}' any more", "unknown_backend")
@@ -601,6 +608,7 @@ def _queued_facts(run: Run, project: ProjectConfig, record: TokenRecord | None) 
         place=run.backend,
         created_at=run.created_at,
         heard_at=record.last_seen if record else None,
+        listening_since=listening_since,
         stop_asked_at=run.stop_asked_at,
         stop_for=run.stop_for,
         stop_by=run.stop_by,

@@ -59,6 +59,6 @@ def _words(backend: str, record: TokenRecord | None, now: datetime) -> str:
         return f"{sentence}; {NO_TOKEN}"
     if record.last_seen is None:
         return f"{sentence}; none has asked for work yet"
-    if now - record.last_seen <= ASKS_WITHIN:
+    if abs(now - record.last_seen) <= ASKS_WITHIN:
         return ""
     return f"{sentence}, last seen {record.last_seen.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
