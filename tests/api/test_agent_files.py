@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,6 +258,18 @@ def test_a_full_disk_is_a_503_and_leaves_no_part(agent: Caller, monkeypatch: pyt
     assert (answer.status_code, answer.json()["code"]) == (503, "disk_full")
     assert parts_of(agent) == []
     assert agent.jobdir.predictions.read_bytes() == b"before\n"
+
+
+def test_a_part_that_cannot_be_removed_is_a_503(agent: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    (agent.jobdir.path / "predictions.jsonl.part-0123").write_bytes(b"half")
+
+    def refuses(*_: Any, **__: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    answer = agent.put(b"x\n")
+    monkeypatch.undo()
+    assert (answer.status_code, answer.json()["code"]) == (503, "not_stored")
 
 
 def test_a_peer_that_stalls_is_given_up(lab: Lab, agent: Caller) -> None:

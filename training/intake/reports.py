@@ -177,16 +177,17 @@ def take_predictions_file(folder: Path, run_id: str, upload: Upload, limit_mb: i
     if upload.length > limit_mb * MB:
         sentence = f"The predictions are {upload.length / MB:,.1f} MB, and max_predictions_mb is {limit_mb}"
         raise TooLarge(sentence, "Raise model_training.max_predictions_mb in the project file, or predict fewer items")
-    drop_parts(jobdir)
     part = jobdir.predictions.with_name(f"{jobdir.predictions.name}.part-{secrets.token_hex(8)}")
-    try:
-        with storing(jobdir.predictions), open_to_write(part, os.O_EXCL) as descriptor:
-            receive(upload, descriptor, Pulse(run_id, now))
-        with transaction.atomic():
-            refuse_after_the_end(locked(run_id), jobdir)
-            put_in_place(part, jobdir.predictions)
-    finally:
-        part.unlink(missing_ok=True)
+    with storing(jobdir.predictions):
+        drop_parts(jobdir)
+        try:
+            with open_to_write(part, os.O_EXCL) as descriptor:
+                receive(upload, descriptor, Pulse(run_id, now))
+            with transaction.atomic():
+                refuse_after_the_end(locked(run_id), jobdir)
+                put_in_place(part, jobdir.predictions)
+        finally:
+            part.unlink(missing_ok=True)
     return upload.length
 
 
