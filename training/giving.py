@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from training.config import folder_of
 from training.errors import UnknownBackend
 from training.intake.reports import storing
 from training.models import BackendToken, Run, RunToken
-from training.states import QUEUED, RUNNING
+from training.states import QUEUED, RUNNING, SUCCESS
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -121,6 +122,23 @@ def could_start(asking: Asking, config: ProjectConfig) -> QuerySet[Run]:
 def asks_these_days(at: datetime) -> QuerySet[BackendToken]:
     """The tokens with which an agent is about to ask; last seen in the future was before the clock was set back."""
     return BackendToken.objects.filter(last_seen__gt=at - ASKS_WITHIN, last_seen__lt=at + ASKS_WITHIN)
+
+
+# What is over.
+
+
+def dropped(kept: Sequence[str], retain: int) -> list[str]:
+    """Of the runs whose models an agent still keeps, those that retention has dropped; `retain` is `retain_runs`.
+
+    A run that is not here and is newer than those that are kept was not dropped: the database was restored from before
+    it, or made anew.
+    """
+    if not kept:
+        return []
+    newest = Run.objects.filter(status=SUCCESS).order_by("-created_at", "-id").values_list("pk", flat=True)
+    oldest_kept = next(iter(newest[retain - 1 : retain]), "")
+    here = set(Run.objects.filter(pk__in=kept).values_list("pk", flat=True))
+    return [run_id for run_id in kept if run_id < oldest_kept and run_id not in here]
 
 
 # The job.

@@ -264,6 +264,36 @@ def test_a_run_that_was_given_away_meanwhile_is_ended_and_removed(machine):
     assert again.wait(20) == 0
 
 
+def test_the_model_of_a_run_that_the_site_has_dropped_goes_and_no_other(machine):
+    assert machine.run("--once") == 0, machine.out()
+    assert (machine.jobdir.artifacts / "model.txt").exists()
+    theirs = machine.workdir / "jobs" / "theirs"
+    theirs.mkdir()
+    machine.site.job = None
+    machine.site.bodies.clear()
+    agent = machine.start()
+    wait_for(lambda: len(machine.site.bodies) > 1, "two claims")
+    agent.terminate()
+    assert agent.wait(20) == 0 and machine.jobdir.path.exists()
+    assert [document.get("kept") for _, document in machine.site.bodies[:2]] == [[RUN], None]
+
+    def drops(handler):
+        handler.document()
+        handler.answer(job=None, ask_again_s=0.1, why="no run waits", dropped=["theirs", "../..", 5, RUN])
+
+    machine.site.then("claim", *[drops] * 1000)
+    agent = machine.start("--keep")
+    count = len(machine.site.bodies)
+    wait_for(lambda: len(machine.site.bodies) > count + 1, "two claims of one that keeps everything")
+    agent.terminate()
+    assert agent.wait(20) == 0 and machine.jobdir.path.exists()
+    agent = machine.start()
+    wait_for(lambda: "run %s was dropped by the site" % RUN in machine.out(), "the word about it")
+    wait_for(lambda: not machine.jobdir.path.exists(), "its end")
+    agent.terminate()
+    assert agent.wait(20) == 0 and theirs.exists() and (machine.workdir / "lab.agent").exists()
+
+
 def test_two_agents_in_one_folder_are_one_too_many(machine):
     machine.site.job = None
     machine.start()

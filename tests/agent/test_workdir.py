@@ -13,6 +13,7 @@ from training.agent import workdir
 from training.agent.errors import NoPlace, Unfit
 from training.agent.jobdir import JobDir
 from training.agent.process import is_held, launch
+from training.agent.protocol import Job
 from training.agent.workdir import WorkDir
 
 
@@ -157,6 +158,26 @@ def test_the_model_of_a_success_that_was_told_stays(folder):
     workdir.tidy(jobdir)
     assert jobdir.artifacts.is_dir() and not jobdir.bundle.exists() and not jobdir.predictions.exists()
     assert list(folder.unfinished("ours")) == []
+
+
+def kept_by(folder, agent, name, server, run_id=""):
+    jobdir = left_by(folder, agent, name)
+    jobdir.write_job(Job(run_id or name, "toy", ("mood",)))
+    workdir.keep_artifacts(jobdir, server)
+    return jobdir
+
+
+def test_the_site_is_asked_after_the_models_of_its_own_runs_alone(folder):
+    kept_by(folder, "ours", "b", "http://site")
+    kept_by(folder, "ours", "a", "http://site")
+    kept_by(folder, "theirs", "c", "http://site")
+    kept_by(folder, "ours", "d", "http://another")
+    kept_by(folder, "ours", "kept-with-all-its-files", "")
+    kept_by(folder, "ours", "a-renamed-one", "http://site", run_id="e")
+    left_by(folder, "ours", "goes-on")
+    (folder.jobs / "a-file").write_text("")
+    assert folder.kept("ours", "http://site") == ["a", "b"]
+    assert [jobdir.path.name for jobdir in folder.unfinished("ours")] == ["goes-on"]
 
 
 @pytest.mark.parametrize("do, word", [("ask", "toy began"), ("deaf", "deaf now")])

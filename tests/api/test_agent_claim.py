@@ -167,6 +167,14 @@ def test_without_a_supervisor_no_run_starts(lab: Lab) -> None:
     assert run.status == "queued"
 
 
+def test_a_supervisor_that_was_last_seen_before_the_clock_was_set_back_is_none(lab: Lab) -> None:
+    run = lab.queue()
+    lab.supervise(ago_s=-3600)
+    assert "supervisor" in lab.claim().json()["why"]
+    run.refresh_from_db()
+    assert run.status == "queued"
+
+
 def test_a_run_that_was_asked_to_stop_before_it_was_given_is_given_to_nobody(lab: Lab) -> None:
     run = lab.queue()
     lab.claim()
@@ -256,14 +264,40 @@ def test_a_claim_that_is_none_is_a_400_with_a_sentence(lab: Lab, body: Any) -> N
     ("field", "value"),
     [
         *[("agent", value) for value in ("", "short", "a" * 65, "agent aaaa", "agent/aaaa", "agent-aaä1", 12345678)],
+        *[("kept", value) for value in ("x", [{}], ["x" * 101], ["x"] * 501)],
         *[("host", 5), ("version", []), ("gpus", {}), ("gpus", ["x"]), ("gpus", [{}] * 65), ("agent", None)],
     ],
 )
 def test_a_wrong_field_is_named(lab: Lab, field: str, value: Any) -> None:
     answer = lab.claim(**{field: value})
     assert answer.status_code == 400
-    assert answer.json()["field"] == field and f"'{field}'" in answer.json()["error"]
+    assert answer.json()["field"].partition(".")[0] == field and f"'{field}" in answer.json()["error"]
     assert not BackendToken.objects.get(backend="lab").last_seen
+
+
+def over(n: int, status: str = "success") -> Run:
+    at = timezone.now() - timedelta(hours=100 - n)
+    columns: dict[str, Any] = {"trainer": "sklearn-text", "schemas": [], "backend": "lab", "status": status}
+    columns |= {"created_at": at, "started_at": at, "finished_at": at, "settled_at": at}
+    return Run.objects.create(id=f"20260301T{n:06d}-aaaaaa", **columns)
+
+
+def test_an_agent_hears_which_models_belong_to_runs_that_were_dropped_as_old_ones(lab: Lab) -> None:
+    kept = [over(n).pk for n in range(1, 11)]
+    gone, live = kept[:4], kept[4]  # older than the newest five, and here: its prelabels are live
+    Run.objects.filter(pk__in=gone).delete()
+    asked = [*kept, "20260301T000000-never-was", "20990101T000000-lost-with-a-backup", "zzz"]
+    found = lab.claim(kept=asked).json()["dropped"]
+    assert found == [*gone, "20260301T000000-never-was"] and live not in found
+    assert "dropped" not in lab.claim(kept=kept[4:]).json() and "dropped" not in lab.claim().json()
+
+
+def test_where_few_runs_are_here_none_was_dropped(lab: Lab) -> None:
+    """A database that was made anew, or another study's site."""
+    for n in range(20, 24):
+        over(n)
+    over(25, "error")
+    assert "dropped" not in lab.claim(kept=["20260301T000001-aaaaaa"]).json()
 
 
 def test_a_field_of_a_later_version_is_passed_over(lab: Lab) -> None:

@@ -28,6 +28,8 @@ LOOK_S = 0.1
 SURE = 2  # answers without work, before files and workers of ours are taken for nobody's
 LAST_ANSWER_S = 5.0  # for the answer to the last question of an agent that is to end
 GPUS_EVERY_S = 60.0  # nvidia-smi takes a second, and a driver that sleeps many
+KEPT_EVERY_S = 600.0  # between two questions which runs the site has dropped; each costs it a look into its database
+MOST_KEPT = 200  # runs that one question names
 OLDEST_PYTHON = (3, 8)
 
 EPILOG = """\
@@ -191,6 +193,8 @@ class Agent:
         self._n_idle = 0  # answers in a row that had no work and knew of no run of ours
         self._given = ""
         self._why = ""
+        self._asked_after = []  # type: List[str]
+        self._ask_after_kept_at = 0.0
 
     def work(self) -> int:
         """Until somebody asks for an end; with --once until one run is over."""
@@ -201,6 +205,7 @@ class Agent:
             except _Draining:
                 break
             is_again = self._given_again(_run_of(answer))
+            self._forget_dropped(answer)
             outcome = self._take(answer)
             if outcome is not None and self.once and not outcome.is_owed:
                 return _exit_code(outcome)
@@ -213,11 +218,30 @@ class Agent:
     def _ask(self) -> Dict[str, Any]:
         about = {"backend": self.backend, "agent": self.place.agent, "host": os.uname().nodename}
         about.update({"version": AGENT_VERSION, "python": self.python_version, "gpus": self.gpus.known()})
+        self._asked_after = self._kept()
+        if self._asked_after:
+            about["kept"] = self._asked_after
         try:
             return self.client.claim(about)
         except TokenRefused as refused:
             hint = "On the server: potato training register %s CONFIG" % self.backend
             raise TokenRefused("%s does not take this token for '%s'" % (self.address, self.backend), hint) from refused
+
+    def _kept(self) -> List[str]:
+        """The runs to ask after now: the oldest whose model is still here, where it may go."""
+        if self.place.keep or time.monotonic() < self._ask_after_kept_at:
+            return []
+        self._ask_after_kept_at = time.monotonic() + KEPT_EVERY_S
+        return self.workdir.kept(self.place.agent, str(self.address))[:MOST_KEPT]
+
+    def _forget_dropped(self, answer: Dict[str, Any]) -> None:
+        """Remove what is left of runs that the site has dropped as old ones; of those alone that it was asked after."""
+        named = answer.get("dropped")
+        dropped = named if isinstance(named, list) else []
+        for run_id in self._asked_after:
+            if run_id in dropped:
+                self.console.say("run %s was dropped by the site as an old one; removing its model" % run_id)
+                workdir.remove(self.workdir.job(run_id))
 
     def _take(self, answer: Dict[str, Any]) -> Optional[Outcome]:
         """Run what the answer brings; None where it brings nothing."""
@@ -275,7 +299,7 @@ class Agent:
             return
         for jobdir in self.workdir.unfinished(self.place.agent, run_id):
             self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
-            workdir.tidy(jobdir)
+            workdir.tidy(jobdir, str(self.address))
         self._swept = True
 
     def _rest(self, answer: Dict[str, Any]) -> None:

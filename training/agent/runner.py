@@ -465,7 +465,7 @@ class Runner:
         if self.place.keep:
             workdir.keep(self.jobdir)
         elif (outcome.status == SUCCESS or self._keeps_model) and self.jobdir.read_exit_code() == FINISHED:
-            workdir.keep_artifacts(self.jobdir)
+            workdir.keep_artifacts(self.jobdir, str(self.place.address))
         else:
             workdir.remove(self.jobdir)
 

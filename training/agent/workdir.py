@@ -2,7 +2,7 @@
 
 WORKDIR/BACKEND.agent     the agent's name, and the machine that it was made on; locked while it lives
 WORKDIR/code/HASH/        a copy of our code, for another interpreter than the agent's own
-WORKDIR/jobs/RUN/         a job directory; after a success its artifacts and its log stay
+WORKDIR/jobs/RUN/         a job directory; after a success its artifacts and its log stay, until the site drops the run
 """
 
 import fcntl
@@ -15,7 +15,7 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, Optional, Union
+from typing import Iterator, List, Optional, Union
 from urllib.parse import quote
 
 from .environment import code_folder
@@ -98,6 +98,14 @@ class WorkDir:
                 if path.name != but and jobdir.read_agent().get("agent") == agent and not _kept(jobdir).exists():
                     yield jobdir
 
+    def kept(self, agent: str, server: str) -> List[str]:
+        """The runs of an agent whose files stayed, oldest first; of those that it ran for `server` alone."""
+        with suppress(OSError):
+            found = [JobDir(path) for path in sorted(self.jobs.iterdir())]
+            ours = [jobdir for jobdir in found if jobdir.read_agent().get("agent") == agent]
+            return [jobdir.path.name for jobdir in ours if _kept_for(jobdir) == server and _has_its_name(jobdir)]
+        return []
+
     def code_for(self, python: str, own: str) -> Path:
         """The folder that makes our package importable for an interpreter.
 
@@ -150,19 +158,19 @@ def result_file(jobdir: JobDir) -> Path:
     return jobdir.path / "result.json"
 
 
-def keep_artifacts(jobdir: JobDir) -> None:
-    """A run that succeeded: its data goes, its model and its log stay."""
+def keep_artifacts(jobdir: JobDir, server: str = "") -> None:
+    """A run that succeeded: its data goes, its model and its log stay; see keep()."""
     shutil.rmtree(str(jobdir.bundle), ignore_errors=True)
     for path in (jobdir.archive, jobdir.predictions):
         with suppress(OSError):
             path.unlink()
-    keep(jobdir)
+    keep(jobdir, server)
 
 
-def keep(jobdir: JobDir) -> None:
-    """Leave the directory as it is, and say that nothing is owed to it."""
+def keep(jobdir: JobDir, server: str = "") -> None:
+    """Leave the directory as it is, and say that nothing is owed to it; `server` is who may have it removed later."""
     with suppress(OSError):
-        write_whole(_kept(jobdir), b"")
+        write_whole(_kept(jobdir), server.encode("utf-8", "replace"))
 
 
 def was_kept(jobdir: JobDir) -> bool:
@@ -192,17 +200,33 @@ def _wait_for_end(launched: Worker, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def tidy(jobdir: JobDir) -> None:
+def tidy(jobdir: JobDir, server: str = "") -> None:
     """A run that is not ours any more: its worker is ended, its directory goes.
 
     Not the model of one whose result was sent as a success: its answer may have been lost, and the run's page names it.
     """
     end(jobdir)
     if jobdir.read_exit_code() == 0 and result_file(jobdir).exists():
-        keep_artifacts(jobdir)
+        keep_artifacts(jobdir, server)
     else:
         remove(jobdir)
 
 
 def _kept(jobdir: JobDir) -> Path:
     return jobdir.path / "kept"
+
+
+def _kept_for(jobdir: JobDir) -> str:
+    """The server whose run it was; empty where nothing was kept, or for nobody."""
+    try:
+        return _kept(jobdir).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+
+
+def _has_its_name(jobdir: JobDir) -> bool:
+    """Not so for a folder that somebody renamed or copied: that is theirs."""
+    try:
+        return jobdir.read_job().run_id == jobdir.path.name
+    except (OSError, ValueError):
+        return False

@@ -16,6 +16,7 @@ from training.errors import TooLarge
 from training.states import ENDS, RUNNING
 
 MOST_GPUS = 64
+MOST_KEPT = 500
 MOST_MB = 1_000_000_000  # of a GPU
 MOST_TIME = 1e12  # seconds since 1970
 EXIT_CODES = range(-255, 256)
@@ -177,6 +178,12 @@ class ClaimDocument(serializers.Serializer):
     version = words()
     python = words()
     gpus = extend_schema_field(GpuDocument(many=True))(Gpus)(required=False, allow_null=True)
+    kept = serializers.ListField(
+        child=serializers.CharField(max_length=100),
+        max_length=MOST_KEPT,
+        required=False,
+        help_text="Earlier runs whose models are still on this machine; see `dropped`.",
+    )
 
 
 class EventReport(serializers.Serializer):
@@ -231,6 +238,11 @@ class ClaimAnswer(serializers.Serializer):
     why = serializers.CharField(required=False)
     yours = serializers.CharField(
         required=False, help_text="With `job` null: the run that is this agent's, and cannot be given just now."
+    )
+    dropped = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Those of `kept` that the site has dropped as old ones; nobody will ask for their models.",
     )
 
 

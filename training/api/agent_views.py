@@ -118,7 +118,9 @@ class Claim(AgentView):
         tokens.seen(record, host, said.get("version") or "", said.get("gpus") or [], at)
         known, is_of_now = project()
         asking = giving.Asking(record.backend, said["agent"], host[: tokens.LONGEST_HOST], at, began)
-        return Response(told(giving.work_for(asking, known, may_start=is_of_now)))
+        answer = told(giving.work_for(asking, known, may_start=is_of_now))
+        dropped = giving.dropped(said.get("kept") or [], known.model_training.retain_runs)
+        return Response({**answer, **({"dropped": dropped} if dropped else {})})
 
 
 def told(found: giving.Given | giving.NoWork) -> dict[str, Any]:
@@ -151,8 +153,9 @@ class RunView(AgentView):
     @property
     def jobdir(self) -> JobDir:
         """The run's folder, by the id of the row and not by the address."""
-        now_at, folder = project()[0].runs, config.folder_of(self.run.pk, project()[0])
-        if folder.parent != now_at:
+        known, _ = project()
+        folder = config.folder_of(self.run.pk, known)
+        if folder.parent != known.runs:
             text = f"output_annotation_dir was changed in the project file; this run goes on in {folder}"
             reports.say_once(self.run.pk, text, timezone.now())
         return JobDir(folder)
