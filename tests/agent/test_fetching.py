@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections import namedtuple
 
@@ -293,7 +294,10 @@ def test_a_disk_that_has_no_room_is_said_before_anything_comes(fetcher, monkeypa
     monkeypatch.setattr(download.shutil, "disk_usage", lambda path: Usage(10**9, 10**9, 1000))
     with pytest.raises(Unfit) as failure:
         fetcher.fetch()
-    assert failure.value.code == "disk_full" and str(fetcher.jobdir.path) in failure.value.message
+    assert failure.value.code == "disk_full"
+    room = "%d MB and 64 MB beside it" % math.ceil(fetcher.job.bundle_bytes / download.MB)
+    place = "%s on %s" % (fetcher.jobdir.path, os.uname().nodename)
+    assert failure.value.message == "The bundle needs %s, and %s has 0 MB free" % (room, place)
     assert fetcher.ranges == []
 
 

@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -20,6 +21,7 @@ from .wire import as_ours
 BLOCK_BYTES = 256 * 1024
 RESERVE_BYTES = 64 * 1024 * 1024  # of the disk, which stay free
 MB = 1024 * 1024
+ROOM = "Make room there, or name another folder: remote_dir of the backend, --workdir of an agent started by hand"
 _SHA256 = re.compile("[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")
 
@@ -112,8 +114,9 @@ class _Fetching:
     def _check_disk(self) -> None:
         free, wanted = shutil.disk_usage(str(self.part.parent)).free, self.job.bundle_bytes - self.have
         if wanted > free - RESERVE_BYTES:
-            sentence = "The bundle has %d MB more to come, and %s has %d MB free"
-            raise Unfit(sentence % (wanted // MB, self.part.parent, free // MB), code="disk_full")
+            sentence = "The bundle needs %d MB and %d MB beside it, and %s on %s has %d MB free"
+            figures = (math.ceil(wanted / MB), RESERVE_BYTES // MB, self.part.parent, os.uname().nodename, free // MB)
+            raise Unfit(sentence % figures, ROOM, code="disk_full")
 
     def _try(self) -> None:
         """One request; what comes goes into the part file, and `why` says what was wrong, if anything."""
@@ -194,8 +197,10 @@ def _write(part: "io.FileIO", block: bytes) -> None:
 
 def unwritten(error: OSError, path: Path) -> Unfit:
     """A disk that takes no more, as the run's end."""
-    code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk"
-    return Unfit("%s could not be written: %s" % (path, error.strerror), code=code, exit_code=UNEXPECTED)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    sentence = "%s on %s could not be written: %s" % (path, os.uname().nodename, error.strerror)
+    hint, code = (ROOM, "disk_full") if is_full else ("", "disk")
+    return Unfit(sentence, hint, code=code, exit_code=UNEXPECTED)
 
 
 def _etag(response: http.client.HTTPResponse) -> Optional[str]:

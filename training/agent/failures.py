@@ -1,6 +1,7 @@
 """What goes wrong in a worker: each a sentence, an error code, and the exit code that goes with it."""
 
 import errno
+import os
 
 from . import protocol
 
@@ -49,7 +50,8 @@ def as_work_error(error: BaseException, who: str) -> WorkError:
         return OutOfMemory("%s ran out of memory: %s" % (who, words))
     if is_disk_full(error):
         where = getattr(error, "filename", None) or words
-        return WorkError("%s stopped: the disk is full (%s)" % (who, where), code="disk_full")
+        hint = "See what room there is on %s: df -h, and quota -s where accounts have quotas" % os.uname().nodename
+        return WorkError("%s stopped: the disk is full (%s)" % (who, where), hint, "disk_full")
     return WorkError("%s failed: %s: %s" % (who, type(error).__name__, words))
 
 
