@@ -342,6 +342,17 @@ def test_clear_with_keep_leaves_the_files(host):
     assert events_of(host.jobdir)
 
 
+def test_clear_removes_the_folder_where_nothing_more_can_be_written(tmp_path):
+    """A disk that is full, or a quota: it is the run's own files that fill it."""
+    jobdir = tmp_path / "jobs" / "run-1"
+    jobdir.mkdir(parents=True)
+    (jobdir / "model.bin").write_bytes(b"x" * 1000)
+    argv = ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", sys.executable, "-B", "-S", "-m", "training.agent", "clear"]
+    done = subprocess.run([*argv, str(jobdir)], env={"PYTHONPATH": str(CODE)}, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert os.listdir(str(tmp_path / "jobs")) == []
+
+
 def test_clear_of_what_is_not_there_is_done(tmp_path):
     host = Host(Site(), "", tmp_path)
     assert host.clear(str(tmp_path / "jobs" / "x")) == (0, "")

@@ -351,8 +351,10 @@ def test_links_for_the_folder_and_for_code_are_followed_and_nothing_foreign_goes
     for path in (there.home / "scratch" / "code").iterdir():
         os.utime(path, (1, 1))
     host = there.host()
-    code = host.copy_code(host.look())
+    looked = host.look()
+    code = host.copy_code(looked)
     assert host.look().has_code
+    host.clear(looked, code, "run-1", keep=False)
     assert names(there.home / "scratch" / "code") == sorted(["0" * 32, host.code.hash, "thesis"])
     assert code.endswith(host.code.hash)
 
@@ -360,15 +362,19 @@ def test_links_for_the_folder_and_for_code_are_followed_and_nothing_foreign_goes
 # Our code.
 
 
-def test_code_of_another_version_goes_when_no_run_used_it_for_a_month(there: There) -> None:
+def test_code_and_environments_go_when_no_run_used_them_for_a_month(there: There) -> None:
     host = there.host()
     looked = host.look()
     for name, days in {"0" * 32: 31, "1" * 32: 29, "thesis": 400}.items():
-        folder = there.account.write(f"potato/code/{name}/{install.USED}", "").parent
-        at = time.time() - days * 86400
-        os.utime(folder / install.USED, (at, at))
-    host.copy_code(looked)
+        for kind in ("code", "env"):
+            mark = there.account.write(f"potato/{kind}/{name}/{install.USED}", "")
+            at = time.time() - days * 86400
+            os.utime(mark, (at, at))
+    there.account.write("potato/jobs/run-1/x", "")
+    host.clear(looked, host.copy_code(looked), "run-1", keep=False)
     assert names(there.home / "potato" / "code") == sorted(["1" * 32, host.code.hash, "thesis"])
+    assert names(there.home / "potato" / "env") == sorted(["1" * 32, "thesis"])
+    assert names(there.home / "potato" / "jobs") == []
 
 
 def test_what_is_made_there_is_written_by_nobody_else(there: There) -> None:

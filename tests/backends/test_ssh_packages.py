@@ -143,17 +143,6 @@ def test_an_installation_ends_with_its_session_and_the_next_one_makes_it_whole(
     assert not there.running("-m pip install")
 
 
-def test_environments_that_no_run_used_for_a_month_are_removed(there: There) -> None:
-    for name, days in {"0" * 32: 31, "1" * 32: 29, "mine": 400}.items():
-        mark = there.account.write(f"potato/env/{name}/{install.USED}", "")
-        at = time.time() - days * 86400
-        os.utime(mark, (at, at))
-    host = there.host(packages=["tiny"], env=offer(there))
-    host.make_environment(host.look())
-    assert "0" * 32 not in environments(there)
-    assert {"1" * 32, "mine"} < set(environments(there))
-
-
 def test_a_tmp_where_nothing_may_be_executed_is_no_obstacle(there: There, tmp_path: Path) -> None:
     with ExitStack() as stack:
         try:

@@ -1,4 +1,7 @@
-"""`python -m training.agent clear JOBDIR [--keep]`: no process of a run stays, and without --keep no file."""
+"""`python -m training.agent clear JOBDIR [--keep]`: no process of a run stays, and without --keep no file.
+
+Then the code and the environments beside `jobs` that no run has used for long go, too.
+"""
 
 import os
 import shutil
@@ -6,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Sequence
 
-from . import workdir
+from . import install, workdir
 from .care import Care
 from .errors import AgentError
 from .jobdir import JobDir
@@ -23,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
         return WRONG_USAGE
     try:
         clear(JobDir(Path(words[0])), keep="--keep" in argv)
+        install.sweep(str(Path(words[0]).parent.parent))
     except (AgentError, OSError) as error:
         print(error, file=sys.stderr)
         return FAILED

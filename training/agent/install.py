@@ -1,7 +1,7 @@
 """Puts our code, or an environment of packages, below a folder of a host: verified, and never seen half made.
 
 Sent as text (`python -c`) before anything of ours is there, so it imports nothing of ours. What no run has used for
-UNUSED_DAYS is removed. Standard library only, Python 3.8.
+UNUSED_DAYS is removed when a run is cleared (clear.py). Standard library only, Python 3.8.
 """
 
 import fcntl
@@ -213,8 +213,14 @@ def _rename(aside: str, target: str, wanted: str) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def sweep(parent: str, keep: str, now: Optional[float] = None) -> List[str]:
-    """Remove what no run has used for UNUSED_DAYS, and what was never finished; returns the names.
+def sweep(directory: str) -> None:
+    """Remove the code and the environments below `directory` that no run has used for UNUSED_DAYS."""
+    for kind in ("code", "env"):
+        sweep_kind(os.path.join(directory, kind))
+
+
+def sweep_kind(parent: str, now: Optional[float] = None) -> List[str]:
+    """Remove what no run has used, and what was never finished; returns the names.
 
     Only what has a name of ours: `remote_dir` may be a folder where people keep a folder `code` of their own.
     """
@@ -222,7 +228,7 @@ def sweep(parent: str, keep: str, now: Optional[float] = None) -> List[str]:
     gone = []
     for name in os.listdir(parent) if os.path.isdir(parent) and not os.path.islink(parent) else []:
         folder = os.path.join(parent, name)
-        if name == keep or not OURS.fullmatch(name) or os.path.islink(folder):
+        if not OURS.fullmatch(name) or os.path.islink(folder):
             continue
         if now - _last_used(folder) > UNUSED_DAYS * 86400:
             shutil.rmtree(folder, ignore_errors=True)
@@ -247,7 +253,6 @@ def main(argv: Sequence[str]) -> None:
             install_code(target, argv[2])
         else:
             install_packages(target, argv[2:])
-        sweep(os.path.dirname(target), os.path.basename(target))
     except OSError as error:
         sys.exit("%s: %s" % (error.filename or target, error.strerror or error))
     except (tarfile.TarError, EOFError, zlib.error) as error:
