@@ -13,7 +13,7 @@ from types import TracebackType
 class Relay:
     """Listens on `port` of 127.0.0.1 and passes everything on to `to_port`.
 
-    `cut()` ends the connections of now, `break_off()` refuses new ones too; `stall()` swallows nothing but passes
+    `cut()` ends the connections of now, `break_off()` hangs up on new ones too; `stall()` swallows nothing but passes
     nothing on either, as a network that is gone. All until `resume()`. `delay_s` is waited each way, without lowering
     the rate.
     """
@@ -24,8 +24,11 @@ class Relay:
         self.passed_bytes = 0  # from the server to the client
         self._flows = threading.Event()
         self._flows.set()
+        self._hangs_up = False
         self._open: list[socket.socket] = []
-        self._listen(0)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
         for one in self._open:
@@ -33,20 +36,20 @@ class Relay:
         self._open.clear()
 
     def break_off(self) -> None:
-        _shut(self._listener)
+        self._hangs_up = True
         self.cut()
 
     def stall(self) -> None:
         self._flows.clear()
 
     def resume(self) -> None:
+        self._hangs_up = False
         self._flows.set()
-        if self._listener.fileno() < 0:
-            self._listen(self.port)
 
     def close(self) -> None:
-        self.break_off()
-        self._flows.set()
+        _shut(self._listener)
+        self.cut()
+        self.resume()
 
     def __enter__(self) -> Relay:
         return self
@@ -56,15 +59,13 @@ class Relay:
     ) -> None:
         self.close()
 
-    def _listen(self, port: int) -> None:
-        self._listener = socket.create_server(("127.0.0.1", port))
-        self.port = int(self._listener.getsockname()[1])
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
-
-    def _accept(self, listener: socket.socket) -> None:
+    def _accept(self) -> None:
         while True:
             try:
-                client, _ = listener.accept()
+                client, _ = self._listener.accept()
+                if self._hangs_up:
+                    client.close()
+                    continue
                 server = socket.create_connection(("127.0.0.1", self.to_port))
             except OSError:
                 return
