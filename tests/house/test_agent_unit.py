@@ -1,4 +1,4 @@
-"""The units of deploy/ are such that systemd takes; the agent's starts an agent that exists, with options that it has."""
+"""Systemd takes the units of deploy/; the agent's starts an agent that exists, with options that it has."""
 
 from __future__ import annotations
 
