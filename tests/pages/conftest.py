@@ -22,8 +22,9 @@ LEFT_BEHIND = ("htmx:sendAbort", "htmx:afterRequest")
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start sees what it would train on however loaded the machine is."""
+    """A start sees what it would train on, and a lease holds that nobody renews, however loaded the machine is."""
     monkeypatch.setattr("training.pages.asked.PATIENCE_S", 60.0)
+    monkeypatch.setattr("training.now.SUPERVISOR_SILENT_S", 600.0)
 
 
 @pytest.fixture
@@ -83,8 +84,8 @@ def make_run(db: None) -> Callable[..., Run]:
 @pytest.fixture
 def supervised(db: None) -> SupervisorLease:
     """A supervisor's lease that holds for as long as the test runs."""
-    far = timezone.now() + timedelta(days=1)
-    return SupervisorLease.objects.create(holder="here", taken_at=far, renewed_at=far)
+    now = timezone.now()
+    return SupervisorLease.objects.create(holder="here", taken_at=now, renewed_at=now)
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ class Study:
     def supervised(self, yes: bool = True) -> None:
         SupervisorLease.objects.all().delete()
         now = timezone.now()
-        heard = now + timedelta(days=1) if yes else now - timedelta(minutes=12)
+        heard = now if yes else now - timedelta(minutes=12)
         SupervisorLease.objects.create(holder=HERE, taken_at=now - timedelta(hours=5), renewed_at=heard)
 
     def running(self, backend: str = "local", silent_s: float = 0.5, **columns: Any) -> Run:

@@ -65,7 +65,7 @@ def test_a_run_that_waits_for_a_supervisor_or_a_mended_file_says_so(
     make_run()
     assert "No supervisor is running" in section(page_of(client), "live")
     now = timezone.now()
-    SupervisorLease.objects.create(holder="here", taken_at=now, renewed_at=now + timedelta(days=1))
+    SupervisorLease.objects.create(holder="here", taken_at=now, renewed_at=now)
     text = project_file.read_text(encoding="utf-8")
     project_file.write_text(text + "model_training: {bakend: x}\n", encoding="utf-8")
     page = page_of(client)
