@@ -126,12 +126,23 @@ def make_live() -> None:
     from training.models import Run, SupervisorLease
 
     now = timezone.now()
-    far = now + timedelta(days=1)
-    SupervisorLease.objects.create(holder="benchmark", taken_at=now, renewed_at=far)
+    SupervisorLease.objects.create(holder="benchmark", taken_at=now, renewed_at=now)
+    threading.Thread(target=renew, daemon=True).start()
     Run.objects.create(
         **{"id": LIVE, "trainer": "sklearn-text", "backend": "local", "schemas": ["sentiment"], "status": "running"},
         **{"created_at": now, "started_at": now, "heard_at": now},
     )
+
+
+def renew() -> None:
+    """Renew the lease each second, as a supervisor does."""
+    from django.utils import timezone
+
+    from training.models import SupervisorLease
+
+    while True:
+        SupervisorLease.objects.update(renewed_at=timezone.now())
+        time.sleep(1)
 
 
 def session() -> str:
