@@ -160,7 +160,7 @@ def test_a_key_with_a_passphrase_and_no_agent_says_ssh_add(
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     with pytest.raises(PermissionDenied, match=r"failed: Permission denied$") as caught:
         dial(client.target()).connect()
-    assert f"ssh-add {locked}" in caught.value.hint
+    assert f"ssh-add {locked}" in caught.value.hint and "start the site, too, where SSH_AUTH_SOCK" in caught.value.hint
 
 
 @pytest.fixture
@@ -665,6 +665,18 @@ def test_a_session_killed_over_there_is_noticed_at_once(connection: Connection, 
         process.wait(5)
     with pytest.raises(ConnectionLost):
         framing.run(connection, "true")
+
+
+def test_the_servers_banner_is_no_reason_for_a_loss(
+    dial: Dial, client: service.Client, account: service.Account, sshd: service.Sshd
+) -> None:
+    (sshd.folder / "banner").write_text("Idle sessions are timed out. Broken pipe.\n")
+    connection = dial(client.target("banner", account))
+    connection.connect()
+    assert said(connection, "echo in") == "in\n"
+    sshd.kill_sessions("banner")
+    assert until(lambda: connection.lost)
+    assert connection.lost == "the server closed the connection"
 
 
 def test_a_command_during_which_the_session_is_killed_gives_no_exit_code(

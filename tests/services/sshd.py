@@ -28,6 +28,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "no-tcp-forwarding": ("AllowTcpForwarding no",),
     "no-forwarding": ("DisableForwarding yes",),
     "one-session": ("MaxSessions 1",),
+    "banner": ("Banner {folder}/banner",),
     "certificates": ("AuthorizedKeysFile none", "TrustedUserCAKeys {folder}/authorities"),
     "password-only": ("PubkeyAuthentication no", "PasswordAuthentication yes"),
     "key-and-password": ("AuthenticationMethods publickey,password", "PasswordAuthentication yes"),

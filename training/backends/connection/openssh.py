@@ -348,6 +348,7 @@ class _Lifeline:
     def _listen(self) -> None:
         self.ready = self._out.skip()
         if self.ready:
+            self._lines.clear()  # the server's banner is no reason for anything
             self._news.set()
             while self._out.read():
                 pass
