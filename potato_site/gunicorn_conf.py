@@ -8,7 +8,7 @@ workers = 2
 
 # With threads the heart beats in the worker's main loop, and `timeout` speaks of that alone: an upload or a download
 # may last for hours. In a `sync` worker it would be killed after `timeout` seconds.
-worker_class = "gthread"
+worker_class = "potato_site.patient_worker.PatientWorker"
 threads = 4
 timeout = 60
 # The sign of life is a file's time stamp. On a disk that is busy writing a large upload it could come late.
