@@ -68,6 +68,9 @@ def test_numbers_pin_cards_by_their_uuid():
 
 def test_a_number_that_is_not_there_is_a_refusal():
     assert choose("7", 0, HOST, host="gpu1").refusal == "There is no GPU 7 on gpu1; its GPUs are: 0, 1, 2"
+    assert choose("7", 0, HOST, host="gpu1").hint == "Name one of these in gpus of this backend"
+    assert choose("0", 0, Survey(), host="gpu1").refusal == "There is no GPU 0 on gpu1; its GPUs are: none"
+    assert choose("0", 0, Survey(), host="gpu1").hint == "With gpus: auto, or none, a run trains on the CPU"
 
 
 def test_none_hides_every_card_and_asks_nothing():

@@ -17,6 +17,7 @@ from training.backends.connection import NoAnswer, NoShell, make
 from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import target_of
+from training.backends.ssh.session import share
 from training.errors import BackendRefused, TrainingError
 
 engines = pytest.mark.parametrize("there", [{"engine": "openssh"}, {"engine": "paramiko"}], indirect=True)
@@ -40,7 +41,10 @@ def names(folder: Path) -> list[str]:
 def test_a_python_that_is_not_there_is_named_with_its_host(there: There) -> None:
     for python in ("/opt/conda/bin/python3", "no-such-python", "cd", "-x", "$(touch pwned)", str(there.home)):
         assert refused(there, python=python).message == f"{python} was not found on {HOST}"
-    assert refused(there, python="~/it's/python").message == f"~/it's/python was not found on {HOST}"
+    refusal = refused(there, python="~/it's/python")
+    assert refusal.message == f"~/it's/python was not found on {HOST}"
+    user, port = there.entry().user, there.entry().port
+    assert f"-l {user} -p {port} {HOST} command -v python3" in refusal.hint
     assert not (there.home / "pwned").exists()
 
 
@@ -430,3 +434,9 @@ def test_two_sites_that_come_at_once_leave_one_whole_copy(there: There) -> None:
         thread.join()
     assert not failures
     assert names(there.home / "potato" / "code") == [hosts[0].code.hash] and hosts[0].look().has_code
+
+
+def test_how_much_of_a_model_has_come_is_said_in_tenths_where_it_is_small() -> None:
+    assert share(20 << 20, 87 << 20) == "20 of 87 MB (22 %)"
+    assert share(300_000, 700_000) == "0.3 of 0.7 MB (42 %)"
+    assert share(0, 0) == "0.0 of 0.0 MB (100 %)"

@@ -186,6 +186,24 @@ def test_an_unknown_key_outside_of_model_training_is_a_warning(tmp_path: Path, l
     assert (warning.id, warning.path, warning.line, warning.hint) == ("config.unknown_key", path, 11, hint)
 
 
+@pytest.mark.parametrize(
+    ("folder", "ids"),
+    [
+        ("$HOME/potato", ["config.remote_dir_literal"]),
+        ("~lab/potato", ["config.remote_dir_literal"]),
+        ("/data/$USER", ["config.remote_dir_literal"]),
+        ("~/my models/potato", []),
+        ('"~"', []),
+        ("/data/me~", []),
+    ],
+)
+def test_a_remote_dir_that_a_shell_would_read_otherwise_is_a_warning(
+    tmp_path: Path, folder: str, ids: list[str]
+) -> None:
+    found = look(tmp_path, with_backend(f"{SSH}, remote_dir: {folder}"))
+    assert [warning.id for warning in found.warnings] == ids and found.config is not None
+
+
 def test_what_this_machine_lacks_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     entry = f"{SSH}, ssh_client: openssh, identity_file: /nowhere/id"

@@ -166,7 +166,12 @@ def _pinned(numbers: Sequence[int], cards: Sequence[Gpu], host: str) -> Choice:
     if absent:
         there = ", ".join(str(number) for number in sorted(by_number)) or "none"
         sentence = "There is no GPU %d on %s; its GPUs are: %s" % (absent[0], host, there)
-        return Choice(refusal=sentence, code="no_such_gpu", hint="Change gpus of this backend")
+        hint = (
+            "Name one of these in gpus of this backend"
+            if cards
+            else "With gpus: auto, or none, a run trains on the CPU"
+        )
+        return Choice(refusal=sentence, code="no_such_gpu", hint=hint)
     return _chosen([by_number[number] for number in numbers])
 
 

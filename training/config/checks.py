@@ -92,6 +92,15 @@ def _backends(document: Document, findings: Findings) -> None:
         elif _nfc(name) in seen:
             findings.error("backend_name", (*key, name), "is there twice, in two encodings of the same letters")
         seen.add(_nfc(name))
+        _remote_dir(document, (*key, name, "remote_dir"), findings)
+
+
+def _remote_dir(document: Document, key: Key, findings: Findings) -> None:
+    """A shell would replace more in it than we do, and who expects that gets a folder with a dollar in its name."""
+    folder = document.at(*key)
+    if isinstance(folder, str) and ("$" in folder or (folder.startswith("~") and not (folder + "/").startswith("~/"))):
+        predicate = f"is {short(folder)}; nothing of it but a leading ~/ is replaced, the folder is called just so"
+        findings.warning("remote_dir_literal", key, predicate, "E.g. ~/potato-training, or a whole path")
 
 
 def _references(document: Document, findings: Findings) -> None:

@@ -68,6 +68,7 @@ IDS = {
     "data_file_form": "A data file of a form that is not read here.",
     "variable_unset": "`${VAR}` names a variable that the environment lacks; the key counts as not configured.",
     "slurm_time_long": "A slurm `time` above 6 hours; acknowledge it where the cluster's policy allows it.",
+    "remote_dir_literal": "A `remote_dir` with `$` or `~name`, which nobody replaces; write `~/...` or a whole path.",
     "no_ssh": "This machine lacks `ssh`.",
     "no_paramiko": "This machine lacks paramiko.",
     "no_identity_file": "The private key is not on this machine.",

@@ -131,7 +131,10 @@ def denied_hint(methods: Sequence[str], text: str, keys: Sequence[Path], command
 
 
 def locked_hint(key: Path) -> str:
-    return f"The key {key} has a passphrase: put it into an ssh-agent that this site sees: ssh-add {key}"
+    return (
+        f"The key {key} has a passphrase: give it to an ssh-agent (ssh-add {key}), and start the site, too, where "
+        "SSH_AUTH_SOCK names that agent"
+    )
 
 
 def refuse_words(target: Target) -> None:

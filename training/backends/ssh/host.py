@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from training.agent import install
 from training.agent.gpus import ASK
 from training.backends.connection import Connection, NoAnswer, Process, framing
+from training.backends.connection.words import by_hand
 from training.backends.ssh.code import Code
 from training.errors import BackendRefused
 
@@ -72,6 +73,11 @@ class Host:
         """What an environment is made for over there."""
         return self.entry.packages
 
+    @property
+    def ssh(self) -> str:
+        """What a person types before a command that is to run there."""
+        return by_hand(self.connection.target, self.connection.config)
+
     # Looking.
 
     def look(
@@ -86,7 +92,7 @@ class Host:
             answer = self._run(self._look_script(packages, patience_s), self.code.importable, timeout_s)
         except NoAnswer:
             sentence = f"{self.entry.python} on {self.place} had not answered within {timeout_s:.0f} s"
-            raise NoAnswer(sentence, f"Time it by hand: ssh {self.place} {self.entry.python} --version") from None
+            raise NoAnswer(sentence, f"Time it by hand: {self.ssh} {self.entry.python} --version") from None
         words = dict(line.split(" ", 1) for line in _marked(answer.stdout))
         if "python" not in words:
             raise self._no_python(answer)
@@ -148,13 +154,14 @@ class Host:
         if answer.exit_code == NOT_FOUND:
             return BackendRefused(
                 f"{self.entry.python} was not found on {self.place}",
-                hint="Set python of this backend to an interpreter that is there",
+                hint="Set python of this backend to an interpreter that is there; this names one: "
+                f"{self.ssh} command -v python3",
                 code="no_python",
             )
         line = _first_line(answer.stderr) or "it says nothing"
         return BackendRefused(
             f"{self.entry.python} on {self.place} does not answer as Python does: {line}",
-            hint=f"This must say a version: ssh {self.place} {self.entry.python} --version",
+            hint=f"This must say a version: {self.ssh} {self.entry.python} --version",
             code="no_python",
         )
 

@@ -454,8 +454,7 @@ class Session(threading.Thread):
     def _came(self, here: int, total: int) -> None:
         if self._end.is_set():
             raise Ended
-        share = f"{here / MB:,.0f} of {total / MB:,.0f} MB ({100 * here // total if total else 100} %)"
-        self._say(f"fetching the model from {self.entry.host}: {share}", "caption")
+        self._say(f"fetching the model from {self.entry.host}: {share(here, total)}", "caption")
 
     # The end.
 
@@ -527,6 +526,13 @@ class Session(threading.Thread):
         if self._looked is None:
             raise BackendRefused(f"{self.entry.host} was not looked at")
         return self._looked
+
+
+def share(here: int, total: int) -> str:
+    """How much of a model has come, both in bytes."""
+    digits = 0 if total >= 10 * MB else 1
+    percent = 100 * here // total if total else 100
+    return f"{here / MB:,.{digits}f} of {total / MB:,.{digits}f} MB ({percent} %)"
 
 
 def _sentence(error: TrainingError | OSError) -> str:
