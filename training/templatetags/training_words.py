@@ -38,7 +38,7 @@ STATUSES = {
     "cancelled": gettext_lazy("cancelled"),
 }
 PHASES = {
-    "building": gettext_lazy("building the bundle"),
+    "building": gettext_lazy("getting ready"),
     "waiting": gettext_lazy("waiting in the cluster's queue"),
     "running": gettext_lazy("training"),
     "evaluating": gettext_lazy("evaluating"),
