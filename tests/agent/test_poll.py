@@ -224,6 +224,27 @@ def test_a_second_sigterm_stops_the_run_and_its_result_is_sent(machine):
     assert error["code"] == "agent_stopped" and os.uname().nodename in error["message"]
 
 
+@pytest.mark.parametrize("route", ["bundle", "predictions", "result"])
+def test_a_third_sigterm_waits_for_no_server_that_hangs(machine, route):
+    gate, asked = threading.Event(), threading.Event()
+
+    def hang(handler):
+        handler.body()
+        asked.set()
+        gate.wait(100)
+
+    machine.site.then(route, *[hang] * 10)
+    machine.site.job["params"] = {"do": "finish"}
+    agent = machine.start()
+    assert asked.wait(60)
+    for _ in range(3):
+        agent.terminate()
+        time.sleep(0.2)  # two that come at once are one
+    assert agent.wait(50) == 0
+    gate.set()
+    assert "the agent ends" in machine.out()
+
+
 def test_an_agent_that_was_killed_finds_its_worker_again(machine):
     agent = machine.begin("wait_for_file")
     agent.kill()

@@ -103,6 +103,10 @@ class Client:
     def close(self) -> None:
         self._wire.close()
 
+    def hang_up(self) -> None:
+        """End a request that is under way, as if its connection were lost; see Wire.hang_up."""
+        self._wire.hang_up()
+
     def persist(self, attempt: Callable[[], T]) -> T:
         """Try until there is an answer. Raises GaveUp, Stuck, what `pause` raises, and every answer that is a no."""
         failures = 0

@@ -142,6 +142,8 @@ class Signals(Wish):
 
     def _on_signal(self, number: int, frame: Any) -> None:
         self.count += 1
+        if self.count > 2:
+            self.hang_up()
         if self.is_idle and self.count > 1:
             raise KeyboardInterrupt
         if self.is_idle:  # a question that is under way may bring a run; a server that hangs is not waited for

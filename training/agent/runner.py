@@ -59,6 +59,9 @@ class Wish:
         """What to tell that person of a wish that was just heard; once, and else nothing."""
         return ""
 
+    def hang_up(self) -> None:
+        """Ends the run's own request; for who does not wait for an answer any more. The runner puts its own here."""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -113,6 +116,7 @@ class Runner:
         self.is_new = not jobdir.job_file.exists()
         self._n_events = claimed.n_events
         self.client = Client(place.address, claimed.token, self.contact, self._pause, place.console.say)
+        self.place.wish.hang_up = self.client.hang_up  # type: ignore[method-assign]
         self._stopping = _Stopping(self.job.grace_seconds)
         self._unsaid = None  # type: Optional[Unfit]
         self._keeps_model = False

@@ -9,6 +9,7 @@ import os
 import socket
 import ssl
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Tuple, Union
 from urllib.parse import unquote, urlsplit
@@ -100,6 +101,7 @@ class Wire:
         self._connection = None  # type: Optional[http.client.HTTPConnection]
         self._target = address.prefix
         self._extra = {}  # type: Dict[str, str]
+        self._is_hung_up = False
 
     def ask(self, method: str, path: str, headers: Mapping[str, str], body: Body = None) -> Answer:
         """Send a request and read the whole answer. Raises Unanswered."""
@@ -127,12 +129,20 @@ class Wire:
             try:
                 return self._send(method, path, headers, body)
             except CUT:
-                if not was_kept:
+                if not was_kept or self._is_hung_up:
                     raise
                 # A server closes a connection that was idle, just as it is used again: once more, on a fresh one.
                 return self._send(method, path, headers, body)
         except (OSError, http.client.HTTPException) as error:
             raise as_ours(error, self.address) from error
+
+    def hang_up(self) -> None:
+        """End what is waited for; a signal's handler may call it, in the middle of anything."""
+        self._is_hung_up = True
+        connected = getattr(self._connection, "sock", None)
+        if connected is not None:
+            with suppress(OSError):
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
     def close(self) -> None:
         if self._connection is not None:
