@@ -37,6 +37,11 @@ def tell(work):
     finish(work)
 
 
+def odd(work):
+    os.symlink(b"/etc", os.fsencode(str(work.artifacts)) + b"/l\\xffnk\\x1b[2J")
+    finish(work)
+
+
 def fill(work):
     with open(str(work.artifacts / "model.bin"), "wb") as file:
         while True:
@@ -203,6 +208,13 @@ def test_a_language_of_few_letters_changes_no_name(runs: Runs, tmp_path: Path) -
     assert ended.code == 0, (ended.failure, ended.errors, ended.said)
     assert (ended.jobdir.artifacts / "model.txt").read_text() == "toy"
     assert not list((runs.account.home / "\u00fcbung" / "jobs").iterdir())
+
+
+def test_a_name_over_there_is_said_in_letters_that_do_no_harm(runs: Runs, tmp_path: Path) -> None:
+    ended = runs.ended(tmp_path / "run", "odd")
+    (line,) = [line for line in ended.said if "stays on" in line]
+    assert line.endswith(f"/artifacts/l\ufffdnk\ufffd[2J (0 MB) stays on {HOST}: it is no plain file")
+    assert ended.code == 0 and (ended.jobdir.artifacts / "model.txt").exists()
 
 
 # A disk that is full over there.

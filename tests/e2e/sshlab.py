@@ -219,7 +219,7 @@ class SshLab:
             return False
 
         try:
-            until(gone, 20, "the host to be as it was")
+            until(gone, 60, "the host to be as it was")
         except BaseException:
             print("still there:", *left, sep="\n  ")
             raise

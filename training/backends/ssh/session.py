@@ -187,7 +187,9 @@ class Session(threading.Thread):
         self._say(f"{text}: {time.monotonic() - began:.1f} s", "info")
 
     def _say(self, text: str, level: str = "step") -> None:
-        self._words.put(Said(text, level))
+        """A name from over there may hold what no database takes and what commands a terminal."""
+        plain = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+        self._words.put(Said(plain, level))
 
     # 1: the connection.
 
