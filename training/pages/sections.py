@@ -37,7 +37,9 @@ SECTIONS = {
     "predictions": Section(
         "predictions",
         _("Predictions"),
-        lambda run, shown: run.n_predictions or not shown["predictions_all"] or shown["predictions_errors"],
+        lambda run, shown: (
+            shown["predictions"] or run.n_predictions or not shown["predictions_all"] or shown["predictions_errors"]
+        ),
     ),
     "artifacts": Section(
         "artifacts",
