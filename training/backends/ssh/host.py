@@ -199,7 +199,12 @@ class Host:
         script = "\n".join([*self._beginning(), shlex.join([python, "-c", program, *words])])
         answer = self._run(script, data, timeout_s)
         if answer.exit_code:
-            raise self._failed(f"The {words[0]} of the run could not be installed", answer)
+            failed = self._failed(f"The {words[0]} of the run could not be installed", answer)
+            if words[0] == "packages":
+                failed.hint = (
+                    f"See packages of this backend, and whether {self.place} reaches pip's index. {failed.hint}"
+                )
+            raise failed
 
     # The agent.
 

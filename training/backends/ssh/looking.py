@@ -70,7 +70,7 @@ def _facts(entry: Entry, looked: Looked) -> list[tuple[str, str]]:
     if entry.packages:
         made = "in an environment that is there" if facts["trains"] else "in an environment that the first run makes"
         lines.append(("Packages", f"{', '.join(entry.packages)}: {made}"))
-    return lines + [_trainer(name, facts) for name in TRAINERS]
+    return lines + [_trainer(name, entry, facts) for name in TRAINERS]
 
 
 def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
@@ -80,11 +80,15 @@ def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
     return f"GPU {card.index}", f"{card.name}, {memory}{busy}{kernels}" + (", a run gets this one" if chosen else "")
 
 
-def _trainer(name: str, facts: Mapping[str, Any]) -> tuple[str, str]:
+def _trainer(name: str, entry: Entry, facts: Mapping[str, Any]) -> tuple[str, str]:
     trainer = TRAINERS[name]
     lacks = ", ".join(pip for module, pip in trainer.packages.items() if module in facts["missing"])
-    remedy = trainer.install_into(facts["executable"]) if facts["trains"] else "before the environment is made"
-    return f"Trainer {name}", f"lacks {lacks}: {remedy}" if lacks else "ready"
+    if not lacks:
+        return f"Trainer {name}", "ready"
+    remedy = trainer.install_into(facts["executable"])
+    if entry.packages:
+        remedy = "list them in packages" if facts["trains"] else "before the environment is made"
+    return f"Trainer {name}", f"lacks {lacks}: {remedy}"
 
 
 def _refusal(looked: Looked) -> list[Concern]:
