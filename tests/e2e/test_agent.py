@@ -26,6 +26,7 @@ PACED = Path(__file__).parent / "paced"
 LAB, FLAKY = "lab-workstation", "flaky"
 SILENCE_S = 3
 PREDICTED_SPLITS = ("val", "test", "unlabeled")
+GZIP = rb"\x1f\x8b\x08"  # how a bundle begins
 
 
 def old_python() -> list[str]:
@@ -340,8 +341,10 @@ def test_a_worker_whose_run_was_taken_is_stopped_when_its_agent_comes_back(lab: 
 
 def test_a_site_that_is_killed_at_every_bad_moment_ends_the_run_right_and_once(lab: Lab) -> None:
     run_id, gate = lab.ask()
+    lab.wire.break_off(GZIP, lab.kill_parts)  # while the bundle downloads
     agent = lab.agent()
     before = lab.until_it_trains(run_id)
+    assert lab.wire.has_acted and b"Range: bytes=" in lab.wire.sent, "it went on where it had stopped"
     lab.kill_parts()  # while events flow
     lab.site.wait_until_it_answers()
     lab.until_it_trains(run_id, before["progress"]["current"] + 5)
@@ -356,11 +359,13 @@ def test_a_site_that_is_killed_at_every_bad_moment_ends_the_run_right_and_once(l
 
 def test_a_site_that_is_stopped_and_started_at_bad_moments_ends_the_run_right_and_once(lab: Lab) -> None:
     run_id, gate = lab.ask()
+    lab.wire.break_off(GZIP, lab.serve_again)
     lab.agent()
     before = lab.until_it_trains(run_id)
     lab.serve_again()
     lab.until_it_trains(run_id, before["progress"]["current"] + 5)
     lab.wire.when(rb"^PUT /api/training/", lab.serve_again)
+    lab.wire.when(rb"/result HTTP", lambda: lab.wire.when(rb"^HTTP/1.1 200", lab.serve_again))
     gate.touch()
     succeeded_once(lab, run_id)
     assert lab.wire.has_acted

@@ -13,7 +13,8 @@ class Wire:
     """Listens on a port of its own and passes each connection on to `to_port`, which may change.
 
     While it is `down`, connections end at once. What the agent sends and what it is answered is kept in `sent` and
-    `answered`; `when(pattern, act)` calls `act` once, before the first piece that has the pattern is passed on.
+    `answered`; `when(pattern, act)` calls `act` once, before the first piece that has the pattern is passed on;
+    `break_off(pattern, act)` calls it in the middle of that piece, whose other half nobody gets.
     """
 
     def __init__(self, to_port: int) -> None:
@@ -22,7 +23,7 @@ class Wire:
         self.answered = bytearray()
         self._down = False
         self._open: set[socket.socket] = set()
-        self._acts: list[tuple[re.Pattern[bytes], Callable[[], None]]] = []
+        self._acts: list[tuple[re.Pattern[bytes], Callable[[], None], bool]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
         self.url = f"http://127.0.0.1:{self.port}"
@@ -38,7 +39,10 @@ class Wire:
         self._down = False
 
     def when(self, pattern: bytes, act: Callable[[], None]) -> None:
-        self._acts.append((re.compile(pattern, re.DOTALL), act))
+        self._acts.append((re.compile(pattern, re.DOTALL), act, False))
+
+    def break_off(self, pattern: bytes, act: Callable[[], None]) -> None:
+        self._acts.append((re.compile(pattern, re.DOTALL), act, True))
 
     @property
     def has_acted(self) -> bool:
@@ -80,19 +84,25 @@ class Wire:
         with suppress(OSError):
             while piece := source.recv(65536):
                 kept += piece
-                self._act(piece)
+                self._act(piece, target)
                 target.sendall(piece)
         # A half that ended ends the other half as well: nobody here sends after the end of a request.
         for one in (source, target):
             _end(one)
             self._open.discard(one)
 
-    def _act(self, piece: bytes) -> None:
+    def _act(self, piece: bytes, target: socket.socket) -> None:
+        """Do what is to be done before a piece; ConnectionError where the rest of it is not to be passed on."""
         for entry in list(self._acts):
-            if entry[0].search(piece):
+            pattern, act, breaks_off = entry
+            if pattern.search(piece):
                 with suppress(ValueError):  # another connection was first
                     self._acts.remove(entry)
-                    entry[1]()
+                    if breaks_off:
+                        target.sendall(piece[: len(piece) // 2])
+                    act()
+                    if breaks_off:
+                        raise ConnectionError("broken off")
 
 
 def _end(one: socket.socket) -> None:
