@@ -1,10 +1,12 @@
 """The agent's folder: one agent of a backend in it, and nothing of a run that is over."""
 
+import errno
 import os
 import signal
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from jobfolders import CODE, make_job, python, step_came, toy_environment, wait_for
@@ -200,6 +202,19 @@ def test_a_worker_has_the_grace_that_it_is_given(folder, grace_s, code):
 
 
 # Our code for another interpreter.
+
+
+def test_a_disk_that_has_no_room_for_our_code_is_a_sentence_and_leaves_nothing(folder, tmp_path, monkeypatch):
+    def full(path, data):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\n")
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(NoPlace) as failure:
+        folder.code_for(str(other), sys.executable)
+    assert "No space left on device" in failure.value.message and str(folder.path) in failure.value.message
+    assert list((folder.path / "code").iterdir()) == []
 
 
 def test_our_own_interpreter_uses_our_own_folder(folder):

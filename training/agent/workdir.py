@@ -15,7 +15,7 @@ import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Iterator, List, Optional, Union
+from typing import Iterator, List, Optional, Tuple, Union
 from urllib.parse import quote
 
 from .environment import code_folder
@@ -119,14 +119,23 @@ class WorkDir:
         sums = [hashlib.sha256(data).hexdigest() + str(name) for name, data in contents]
         folder = self.path / "code" / hashlib.sha256("\n".join(sums).encode()).hexdigest()[:16]
         if not folder.exists():
-            part = folder.with_name("%s.%d" % (folder.name, os.getpid()))
-            for name, data in contents:
-                (part / name).parent.mkdir(parents=True, exist_ok=True)
-                (part / name).write_bytes(data)
-            with suppress(OSError):  # another agent was quicker
-                os.replace(str(part), str(folder))
-            shutil.rmtree(str(part), ignore_errors=True)
+            _lay_out(contents, folder)
         return folder
+
+
+def _lay_out(contents: List[Tuple[Path, bytes]], folder: Path) -> None:
+    """Make a folder of files that appears only when all of them are there. Raises NoPlace."""
+    part = folder.with_name("%s.%d" % (folder.name, os.getpid()))
+    try:
+        for name, data in contents:
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_bytes(data)
+        os.replace(str(part), str(folder))
+    except OSError as error:
+        if not folder.exists():  # else another agent was quicker
+            raise NoPlace("%s cannot be used: %s" % (error.filename or folder, error.strerror))
+    finally:
+        shutil.rmtree(str(part), ignore_errors=True)
 
 
 def this_machine() -> str:
