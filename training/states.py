@@ -182,7 +182,7 @@ def _conclude_stop(facts: Facts, limits: Limits) -> Decision:
     if facts.stop_for == WALL:
         return _error(Fault(_wall(limits), "wall", "Raise max_wall_seconds, or train on less"))
     if facts.stop_for == SILENCE:
-        return _error(Fault(_silence(facts, limits), "silence"))
+        return _error(Fault(_silence(facts, limits), "silence", _look(facts)))
     return Decision(MOVE, CANCELLED, _cancelled(facts))
 
 
@@ -225,6 +225,13 @@ def _wall(limits: Limits) -> str:
 def _silence(facts: Facts, limits: Limits) -> str:
     silent = "too long" if limits.heartbeat_timeout_s is None else f"{limits.heartbeat_timeout_s:g} seconds"
     return f"No word from the agent on {facts.place} for {silent}"
+
+
+def _look(facts: Facts) -> str:
+    return (
+        f"potato training check {facts.place} CONFIG says whether it is there; with a longer heartbeat_timeout_s a run "
+        "sits out a longer absence"
+    )
 
 
 def _no_agent(facts: Facts, limits: Limits) -> Fault:

@@ -78,6 +78,8 @@ def test_row_5_a_run_stopped_by_the_wall_is_an_error_that_says_so() -> None:
 def test_row_5_a_silent_run_is_an_error_that_says_so() -> None:
     sentence = "No word from the agent on gpu-server for 120 seconds"
     assert spoken(ended(asked(RUNNING, "silence"))) == ("move", "error", sentence)
+    said = decide(ended(asked(RUNNING, "silence")), LIMITS, NOW)
+    assert said.hint.startswith("potato training check gpu-server CONFIG ")
 
 
 def test_row_6_after_grace_seconds_the_worker_is_killed() -> None:
