@@ -167,6 +167,37 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     return "%sKnown are %s" % (meant, ", ".join(names)) if names else ""
 
 
+# Parameters that several trainers have.
+CLASS_WEIGHT = {
+    "type": "string",
+    "title": "Class weight",
+    "description": "balanced: a rare class weighs as much as a frequent one",
+    "enum": ["none", "balanced"],
+    "default": "none",
+}
+CALIBRATE = {
+    "type": "boolean",
+    "title": "Calibrate",
+    "description": "Correct the confidences by the val items: at 0.8, 8 of 10 should be right",
+    "default": True,
+}
+THRESHOLD = {
+    "type": "number",
+    "title": "Multilabel threshold",
+    "description": "A label is given from this probability on",
+    "minimum": 0.01,
+    "maximum": 0.99,
+    "default": 0.5,
+}
+MIN_INSTANCES = {
+    "type": "integer",
+    "title": "Fewest training items",
+    "description": "With fewer, the run ends with an error that says so",
+    "minimum": 2,
+    "maximum": 1000000,
+    "default": 10,
+}
+
 # name -> Trainer; each entry is written by hand so that reading it needs nothing installed.
 TRAINERS = {
     "sklearn-text": Trainer(
@@ -228,35 +259,10 @@ TRAINERS = {
                     "maximum": 5000000,
                     "default": 200000,
                 },
-                "class_weight": {
-                    "type": "string",
-                    "title": "Class weight",
-                    "description": "balanced: a rare class weighs as much as a frequent one",
-                    "enum": ["none", "balanced"],
-                    "default": "none",
-                },
-                "calibrate": {
-                    "type": "boolean",
-                    "title": "Calibrate",
-                    "description": "Correct the confidences by the val items: at 0.8, 8 of 10 should be right",
-                    "default": True,
-                },
-                "threshold": {
-                    "type": "number",
-                    "title": "Multilabel threshold",
-                    "description": "A label is given from this probability on",
-                    "minimum": 0.01,
-                    "maximum": 0.99,
-                    "default": 0.5,
-                },
-                "min_instances": {
-                    "type": "integer",
-                    "title": "Fewest training items",
-                    "description": "With fewer, the run ends with an error that says so",
-                    "minimum": 2,
-                    "maximum": 1000000,
-                    "default": 10,
-                },
+                "class_weight": CLASS_WEIGHT,
+                "calibrate": CALIBRATE,
+                "threshold": THRESHOLD,
+                "min_instances": MIN_INSTANCES,
             },
         },
     ),
@@ -352,33 +358,15 @@ TRAINERS = {
                     "maximum": 0.9,
                     "default": 0.05,
                 },
-                "class_weight": {
-                    "type": "string",
-                    "title": "Class weight",
-                    "description": "balanced: a rare class weighs as much as a frequent one",
-                    "enum": ["none", "balanced"],
-                    "default": "none",
-                },
+                "class_weight": CLASS_WEIGHT,
                 "keep_best": {
                     "type": "boolean",
                     "title": "Keep the best epoch",
                     "description": "Of all epochs, take the one with the least loss on the val split",
                     "default": True,
                 },
-                "calibrate": {
-                    "type": "boolean",
-                    "title": "Calibrate",
-                    "description": "Correct the confidences by the val items: at 0.8, 8 of 10 should be right",
-                    "default": True,
-                },
-                "threshold": {
-                    "type": "number",
-                    "title": "Multilabel threshold",
-                    "description": "A label is given from this probability on",
-                    "minimum": 0.01,
-                    "maximum": 0.99,
-                    "default": 0.5,
-                },
+                "calibrate": CALIBRATE,
+                "threshold": THRESHOLD,
                 "precision": {
                     "type": "string",
                     "title": "Precision",
@@ -386,14 +374,7 @@ TRAINERS = {
                     "enum": ["auto", "float32", "bfloat16"],
                     "default": "auto",
                 },
-                "min_instances": {
-                    "type": "integer",
-                    "title": "Fewest training items",
-                    "description": "With fewer, the run ends with an error that says so",
-                    "minimum": 2,
-                    "maximum": 1000000,
-                    "default": 10,
-                },
+                "min_instances": MIN_INSTANCES,
             },
         },
     ),
