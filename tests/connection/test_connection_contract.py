@@ -328,8 +328,9 @@ def test_a_name_that_does_not_resolve_is_unreachable(dial: Dial) -> None:
 
 
 def test_a_host_that_says_nothing_is_unreachable_within_the_time_given(dial: Dial) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable):
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(Unreachable) as caught:
         dial(Target("127.0.0.1", "x", silent.getsockname()[1])).connect(1.0)
+    assert caught.value.hint.startswith("Try by hand: ssh ")
 
 
 def test_a_configuration_with_a_mistake_is_shown(dial: Dial, client: service.Client) -> None:

@@ -227,7 +227,8 @@ class OpensshConnection(Connection):
         if code is None and (printed or lifeline.borrowed or self._answers(self._socket)):
             return no_shell(self, None, printed)
         if code is None:
-            return Unreachable.to(self.target, f"no answer within {timeout_s:.0f} s")
+            hint = f"Try by hand: {by_hand(self.target, self.config)}"
+            return Unreachable.to(self.target, f"no answer within {timeout_s:.0f} s", hint)
         if code != 255 or printed:
             return no_shell(self, code, printed or said)
         keys = [Path(name).expanduser() for name in options.get("identityfile", [])]
