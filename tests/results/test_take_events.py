@@ -58,6 +58,16 @@ def test_each_kind_of_event_has_its_place_in_the_run(make_run: MakeRun) -> None:
     assert run.status == "running"
 
 
+def test_a_command_that_installs_what_is_missing_is_told_with_its_machine(make_run: MakeRun) -> None:
+    make_run()
+    missing = {"code": "missing_dependency", "message": "No torch", "install_hint": "/opt/python -m pip install torch"}
+    intake.take_events("r1", said(("error", missing)), NOW)
+    assert Run.objects.get().error_hint == "/opt/python -m pip install torch"
+    intake.take_events("r1", said(("status", {"host": "gpu1"}), first=1), NOW)
+    intake.take_events("r1", said(("error", missing), first=2), NOW)
+    assert Run.objects.get().error_hint == "On gpu1: /opt/python -m pip install torch"
+
+
 @pytest.mark.parametrize("event", ["status", "result"])
 def test_the_packages_a_worker_names_are_kept_as_texts_within_bounds(make_run: MakeRun, event: str) -> None:
     make_run()

@@ -160,8 +160,14 @@ def _error(taken: _Taken, fields: Mapping[str, Any]) -> None:
     message = _text(fields.get("message")) or "The worker reported an error without words"
     taken.columns["error"] = bulk.cut(message, LONGEST_LINE)
     taken.columns["error_code"] = _name(fields.get("code"))[:50]
-    hint = _text(fields.get("hint")) or _text(fields.get("install_hint"))
-    taken.columns["error_hint"] = bulk.cut(hint, LONGEST_LINE)
+    taken.columns["error_hint"] = bulk.cut(_remedy(taken, fields), LONGEST_LINE)
+
+
+def _remedy(taken: _Taken, fields: Mapping[str, Any]) -> str:
+    """Advice; or a command, with the machine that it is for."""
+    advice, command = _text(fields.get("hint")), _text(fields.get("install_hint"))
+    host = taken.columns.get("host") or taken.run.host
+    return advice or (f"On {host}: {command}" if host and command else command)
 
 
 _READERS: dict[str, Callable[[_Taken, Mapping[str, Any]], None]] = {
