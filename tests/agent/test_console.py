@@ -1,5 +1,7 @@
 """What an agent says: plain lines for a log, a bar for a terminal, and nothing that commands the terminal."""
 
+import os
+import shutil
 from io import StringIO
 
 from training.agent.console import Console
@@ -50,6 +52,22 @@ def test_progress_on_a_terminal_is_a_bar_that_makes_way_for_lines():
     assert "half of it\n\r\x1b[Ktrain  [####" in stream.getvalue()
     console.clear()
     assert stream.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_bar_goes_with_its_step():
+    stream = Terminal()
+    console = Console(stream)
+    console.event(Event("progress", {"phase": "downloading", "current": 1, "total": 1}))
+    console.event(Event("status", {"step": "unpacking"}))
+    console.say("training")
+    assert stream.getvalue().rpartition("unpacking")[2].count("downloading") == 0
+
+
+def test_a_terminal_that_does_not_know_its_width_has_a_bar(monkeypatch):
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((0, 0)))
+    stream = Terminal()
+    Console(stream).event(Event("progress", {"phase": "train", "current": 1, "total": 2}))
+    assert "train  [####" in stream.getvalue()
 
 
 def test_a_workers_words_cannot_command_the_terminal():

@@ -222,6 +222,7 @@ def test_a_second_sigterm_stops_the_run_and_its_result_is_sent(machine):
     assert machine.site.result["exit_code"] == 4
     (error,) = machine.site.said("error")
     assert error["code"] == "agent_stopped" and os.uname().nodename in error["message"]
+    assert "ended: error (exit code 4)" in machine.out()
 
 
 @pytest.mark.parametrize("route", ["bundle", "predictions", "result"])

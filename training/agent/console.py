@@ -39,6 +39,7 @@ class Console:
         """Tell what a run says of itself: its steps, its warnings and errors, how far it is."""
         fields = event.fields
         if event.event == "status" and fields.get("step"):
+            self.clear()  # how far the step before it had come is no news any more
             self.say(str(fields["step"]))
         elif event.event == "progress":
             self.progress(fields.get("phase"), fields.get("current"), fields.get("total"), fields.get("eta_s"))
@@ -80,7 +81,7 @@ class Console:
 
     def _show(self) -> None:
         if self._bar and self._is_terminal:
-            columns = shutil.get_terminal_size().columns
+            columns = shutil.get_terminal_size().columns or 80  # a terminal may not know its own
             self._write("\r\x1b[K" + self._bar[: max(columns - 1, 0)])
 
     def _write(self, text: str) -> None:

@@ -296,7 +296,7 @@ class Runner:
             self._drain(back_to)
             try:
                 self.client.result(self.job.run_id, dict(result, n_events=self.reporter.n_events))
-                return self._ended(SUCCESS if code == FINISHED else "cancelled" if code == CANCELLED else "error", code)
+                return self._ended(self._status_of(code), code)
             except RunOver as over:
                 return self._ended(over.status, code)
             except EventsMissing as missing:
@@ -307,6 +307,12 @@ class Runner:
                     result["log"] = ""
             self._pause(wait_s(n))
         return self._without_result("The server did not take the result: %s" % why)
+
+    def _status_of(self, code: int) -> str:
+        """What the server will make of the run, as far as that can be known here."""
+        if code == FINISHED:
+            return SUCCESS
+        return "cancelled" if code == CANCELLED and not self._owner_was_heard else "error"
 
     def _without_result(self, why: str) -> Outcome:
         """The run ends as an error, so that it does not run for ever over there; a finished model stays here."""
