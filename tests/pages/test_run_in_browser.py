@@ -97,7 +97,7 @@ def test_the_end_of_a_run_leaves_its_readers_search_and_place_alone(
     page.wait_for_selector("#live-now[data-stage=settled]")
     page.click("#live .errornote a")
     page.wait_for_url("**/admin/training/troubleshooting#no_free_gpu")
-    assert page.locator("#no_free_gpu").bounding_box()["y"] < 900
+    page.wait_for_function("document.getElementById('no_free_gpu').getBoundingClientRect().top < 900")
 
 
 def test_a_server_that_is_gone_for_a_while_is_said_and_the_page_recovers(
