@@ -345,9 +345,11 @@ def test_predictions_that_nobody_takes_end_the_run_after_five_tries(here):
 
 
 @pytest.mark.parametrize("route, code", [("bundle", "bundle_not_fetched"), ("predictions", "predictions_refused")])
-def test_a_request_that_never_gets_through_while_reports_do_ends_the_run(here, route, code):
+def test_a_request_that_never_gets_through_while_reports_do_ends_the_run(here, route, code, monkeypatch):
+    monkeypatch.setattr(client, "STUCK_S", 0.5)
+    monkeypatch.setattr(client, "SILENT_S", 60.0)
     here.site.then(route, *[shows_page(504)] * 10_000)
-    assert here.run(give_up_s=1.5).status == "error"
+    assert here.run().status == "error"
     (error,) = here.site.said("error")
     assert error["code"] == code and "tries in" in error["message"] and "504" in error["message"]
     assert here.site.result["exit_code"] in (1, 2) and numbers_fit(here.site)

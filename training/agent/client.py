@@ -7,7 +7,7 @@ Retry is here and nowhere else. After the n-th failure in a row (n from 0) the n
 so the sixth comes after 15.5 to 23 s, and from then on one every 30 to 45 s: a server that restarts is found at once,
 and 500 agents do not come back in the same instant. `Retry-After`, up to 120 s, is waited for where it is longer.
 Without a run that goes on for ever; during a run until its Contact is lost (GIVE_UP_S without any answer, counted over
-all threads of the run), and no wait goes beyond that. A request that failed STUCK_TRIES times and for GIVE_UP_S, while
+all threads of the run), and no wait goes beyond that. A request that failed STUCK_TRIES times and for STUCK_S, while
 others of its run were answered all the time, is stuck: with those the contact would never be lost.
 """
 
@@ -27,7 +27,7 @@ FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 30.0
 LONGEST_RETRY_AFTER_S = 120.0
 LATER = (408, 429, 500, 502, 503, 504)
-STUCK_TRIES = 5
+STUCK_TRIES, STUCK_S = 5, GIVE_UP_S
 SILENT_S = 2 * REPORT_INTERVAL_S  # a server that answers nobody for longer is away, and no request is stuck by that
 # What the site says of itself; somebody has to make room there, or to start its database. It may take hours.
 CARED_FOR = ("not_stored", "disk_full", "no_database", "config")
@@ -78,13 +78,11 @@ class _Stuck:
 
     def failed(self, error: Unanswered) -> None:
         """Count it; raises Stuck where that is enough."""
-        now, patience_s = time.monotonic(), self._contact.give_up_s
-        if patience_s is None:
-            return
-        if error.is_cared_for or self._contact.silent_s() > min(SILENT_S, patience_s / 4):
+        now = time.monotonic()
+        if error.is_cared_for or self._contact.silent_s() > SILENT_S:
             self._failures, self._since = 0, now
         self._failures += 1
-        if self._failures >= STUCK_TRIES and now - self._since >= patience_s:
+        if self._failures >= STUCK_TRIES and now - self._since >= STUCK_S and self._contact.give_up_s is not None:
             sentence = "%d tries in %.0f seconds failed; the last: %s"
             raise errors.Stuck(sentence % (self._failures, now - self._since, error.message), error.hint)
 
