@@ -67,16 +67,16 @@ def test_code_that_is_there_is_not_sent_again(tmp_path, wanted):
 
 
 @pytest.mark.parametrize(
-    "data, word",
+    "files, word",
     [
-        (packed(dict(FILES, more=b"x")), "hash"),
-        (packed({"../outside": b"x"}), "outside"),
-        (packed({"/tmp/outside": b"x"}), "outside"),
+        (dict(FILES, more=b"x"), "hash"),
+        ({"../outside": b"x"}, "outside"),
+        ({"/tmp/outside": b"x"}, "outside"),
     ],
 )
-def test_code_that_is_not_what_was_said_leaves_nothing(tmp_path, wanted, data, word):
+def test_code_that_is_not_what_was_said_leaves_nothing(tmp_path, wanted, files, word):
     target = tmp_path / "there" / wanted
-    answer = sent(["code", str(target), wanted], data)
+    answer = sent(["code", str(target), wanted], packed(files))
     assert answer.returncode == 1 and word.encode() in answer.stderr
     assert os.listdir(str(target.parent)) == []
     assert not (tmp_path / "outside").exists()
