@@ -242,7 +242,7 @@ def test_a_third_sigterm_waits_for_no_server_that_hangs(machine, route):
         if agent.poll() is None:
             agent.terminate()
             time.sleep(0.2)
-    assert agent.poll() == 0
+    assert agent.poll() in (0, -signal.SIGTERM)  # one that comes as the interpreter ends finds no handler any more
     gate.set()
     assert "the agent ends" in machine.out()
 
