@@ -107,7 +107,6 @@ def test_all_problems_are_told_at_once_and_in_the_order_of_the_file(tmp_path: Pa
         (f"{SSH}, heartbeat_timeout: 9", "unknown_key", "heartbeat_timeout", "Did you mean heartbeat_timeout_s?"),
         (f"{SLURM}, packages: [torch]", "unknown_key", "packages", "job_python"),
         (f"{SLURM}, gpus: auto", "unknown_key", "gpus", "gres"),
-        (f"{SLURM}, min_free_gpu_mb: 1", "unknown_key", "min_free_gpu_mb", "gres"),
         (f'{SSH}, time: "1:00"', "unknown_key", "time", "slurm backends take it"),
         (f"{SSH}, queue_timeout_s: 9", "unknown_key", "queue_timeout_s", "agent backends take it"),
         ("type: agent, host: x", "unknown_key", "host", "ssh and slurm backends take it"),

@@ -204,6 +204,12 @@ def test_a_remote_dir_that_a_shell_would_read_otherwise_is_a_warning(
     assert [warning.id for warning in found.warnings] == ids and found.config is not None
 
 
+def test_a_key_of_ssh_that_changes_nothing_on_a_slurm_backend_is_a_warning(tmp_path: Path) -> None:
+    found = look(tmp_path, with_backend(f"{SLURM}, min_free_gpu_mb: 4000"))
+    [warning] = found.warnings
+    assert warning.id == "config.without_effect" and "gres" in warning.hint and found.config is not None
+
+
 def test_what_this_machine_lacks_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     entry = f"{SSH}, ssh_client: openssh, identity_file: /nowhere/id"

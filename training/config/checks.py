@@ -93,6 +93,7 @@ def _backends(document: Document, findings: Findings) -> None:
             findings.error("backend_name", (*key, name), "is there twice, in two encodings of the same letters")
         seen.add(_nfc(name))
         _remote_dir(document, (*key, name, "remote_dir"), findings)
+        _without_effect(document, (*key, name), findings)
 
 
 def _remote_dir(document: Document, key: Key, findings: Findings) -> None:
@@ -101,6 +102,14 @@ def _remote_dir(document: Document, key: Key, findings: Findings) -> None:
     if isinstance(folder, str) and ("$" in folder or (folder.startswith("~") and not (folder + "/").startswith("~/"))):
         predicate = f"is {short(folder)}; nothing of it but a leading ~/ is replaced, the folder is called just so"
         findings.warning("remote_dir_literal", key, predicate, "E.g. ~/potato-training, or a whole path")
+
+
+def _without_effect(document: Document, key: Key, findings: Findings) -> None:
+    """The tutorial lets a SLURM backend take every key of ssh but `gpus` and `packages`; this one can do nothing."""
+    entry = document.at(*key)
+    if isinstance(entry, dict) and entry.get("type") == "slurm" and "min_free_gpu_mb" in entry:
+        hint = "Leave it out; gres: gpu:1 asks the scheduler for a GPU"
+        findings.warning("without_effect", (*key, "min_free_gpu_mb"), "changes nothing on a SLURM backend", hint)
 
 
 def _references(document: Document, findings: Findings) -> None:

@@ -69,6 +69,7 @@ IDS = {
     "variable_unset": "`${VAR}` names a variable that the environment lacks; the key counts as not configured.",
     "slurm_time_long": "A slurm `time` above 6 hours; acknowledge it where the cluster's policy allows it.",
     "remote_dir_literal": "A `remote_dir` with `$` or `~name`, which nobody replaces; write `~/...` or a whole path.",
+    "without_effect": "A key that the backend's type takes and that changes nothing there.",
     "no_ssh": "This machine lacks `ssh`.",
     "no_paramiko": "This machine lacks paramiko.",
     "no_identity_file": "The private key is not on this machine.",

@@ -207,7 +207,10 @@ class SshBackend(Reached):
         examples=["1"],
     )
     min_free_gpu_mb: int = Field(
-        2000, ge=0, le=MAX_MB, description="Free memory that a GPU must have for a run, in MB."
+        2000,
+        ge=0,
+        le=MAX_MB,
+        description="Free memory that a GPU must have for a run, in MB; changes nothing for `slurm`.",
     )
     on_disconnect: Literal["keep", "cancel"] = Field(
         "keep", description="What the agent does when the session drops: go on and wait, or stop its worker."
@@ -223,6 +226,9 @@ class SlurmBackend(Reached):
     remote_dir: Annotated[Text, AfterValidator(_shared)] = Field(
         description="The folder there for code and jobs, on storage that the compute nodes share.",
         examples=["/shared/projects/me/potato-training"],
+    )
+    min_free_gpu_mb: int | None = Field(
+        None, ge=0, le=MAX_MB, description="Taken and without effect: a SLURM job gets its GPUs from `gres`."
     )
     on_disconnect: Literal["keep", "cancel"] = Field(
         "cancel", description="What the agent does when the session drops: go on, or cancel its SLURM job."

@@ -42,7 +42,6 @@ INSTEAD = {
     ("slurm", "packages"): "An environment made on the login node may not work on the compute nodes; "
     "point job_python at one that they have",
     ("slurm", "gpus"): "A SLURM job gets its GPUs from gres, e.g. gres: gpu:1",
-    ("slurm", "min_free_gpu_mb"): "A SLURM job gets its GPUs from gres, e.g. gres: gpu:1",
     ("ssh", "gres"): "The GPUs of an ssh backend are chosen by gpus and min_free_gpu_mb",
     ("ssh", "job_python"): "An ssh backend runs everything with python",
 }

@@ -46,7 +46,7 @@ def _check_transformers() -> None:
 
 
 def is_known(version: str) -> bool:
-    """Whether this code was tried with that transformers, 4.46 to 5; 4.46 is the last series for Python 3.8."""
+    """Whether this code is for that transformers. Tried were 4.46, the last series for Python 3.8, and 5.24."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return found is not None and (4, 46) <= (int(found[1]), int(found[2])) < (6, 0)
 
