@@ -13,6 +13,7 @@ from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from training.agent import trainers
+from training.bulk import clean
 from training.errors import BadRequest, ImpossibleMove, RunIsOver, UnknownBackend, UnknownRun
 from training.models import NO_PROGRESS, AuditEntry, Prediction, Run, RunItem, StepLine
 from training.nearest import nearest
@@ -163,7 +164,7 @@ def move(run: Run, to: str, because: str, *, now: datetime | None = None, **colu
     """
     if run.status not in MOVES.get(to, ()) or "status" in columns:
         raise ImpossibleMove(f"Run {run.id} is {run.status} and cannot become {to}")
-    now = now or timezone.now()
+    now, because = now or timezone.now(), clean(because)
     values = {**_columns_of(to, because, now), **columns, "status": to, "step": because}
     try:
         with transaction.atomic():
@@ -265,6 +266,7 @@ def step(run_id: str, text: str, level: str = "step", at: datetime | None = None
 
 
 def _say(run_id: str, text: str, at: datetime, level: str = "step") -> None:
+    text = clean(text)  # it may name a file whose name is no text
     StepLine.objects.create(run_id=run_id, at=at, level=level, text=text)
     if level == "step":
         # How far the step before it had come is no news any more.

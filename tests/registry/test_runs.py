@@ -251,6 +251,14 @@ def test_a_step_is_the_caption_and_a_log_line_is_not(run: Run) -> None:
     assert Run.objects.get().step == "packing" and lines(run) == ["queued", "packing", "watch out"]
 
 
+def test_a_broken_letter_in_a_word_about_a_run_is_no_hindrance(run: Run) -> None:
+    runs.step(run.id, "reading /data/caf\udce9.json")
+    assert runs.move(run, ERROR, "/data/caf\udce9.json cannot be read")
+    run.refresh_from_db()
+    assert run.error == run.step == "/data/caf\ufffd.json cannot be read"
+    assert "reading /data/caf\ufffd.json" in run.step_lines.values_list("text", flat=True)
+
+
 def test_leftovers_are_removed_in_portions_and_of_that_run_alone(
     project: ProjectConfig, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
