@@ -8,6 +8,8 @@ from django.views.i18n import set_language
 
 from potato_site.health import healthz
 
+handler500 = "potato_site.failures.failed"
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="training:index")),
     path("favicon.ico", RedirectView.as_view(url=static("training/icon.svg"))),
