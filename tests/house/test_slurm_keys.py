@@ -3,7 +3,7 @@
 from training.agent.slurm.options import OPTIONS, OTHERS, POLL_INTERVAL_S, Settings
 from training.config.schema import Reached, SlurmBackend
 
-NOT_SBATCHS = {"type", *Reached.model_fields, "on_disconnect"}
+NOT_SBATCHS = {"type", *Reached.model_fields, "on_disconnect", "min_free_gpu_mb"}
 
 
 def test_the_agent_knows_the_keys_of_the_project_file() -> None:
