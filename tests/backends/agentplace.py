@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,8 @@ class AgentPlace:
         file = folder / "project" / "config.yaml"
         file.write_text(file.read_text(encoding="utf-8") + AGENTS, encoding="utf-8")
         request.getfixturevalue("settings").POTATO_CONFIG = str(file)
+        # Nobody renews the lease here, and a test may take its time.
+        request.getfixturevalue("monkeypatch").setattr("training.now.SUPERVISOR_SILENT_S", 86400.0)
         return cls(folder, server.url)
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -54,8 +56,8 @@ class AgentPlace:
         self.record: TokenRecord | None = TokenRecord(datetime.now(tz=UTC), datetime.now(tz=UTC), "ws7")
         self.begun: list[Execution] = []
         self.agent: subprocess.Popen[bytes] | None = None
-        far = datetime.now(tz=UTC) + timedelta(days=1)
-        SupervisorLease.objects.create(holder="the test", taken_at=far, renewed_at=far)
+        now = datetime.now(tz=UTC)
+        SupervisorLease.objects.create(holder="the test", taken_at=now, renewed_at=now)
         self.code = copy_what_travels(self.home / "code")
         self.python = make_interpreter(self.home / "venv", TOY)
 
