@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,7 @@ def engine() -> str:
 
 @pytest.fixture
 def without_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh_config.shutil, "which", lambda name: None)
+    monkeypatch.setattr(ssh_config, "shutil", SimpleNamespace(which=lambda name: None))
 
 
 @pytest.fixture
