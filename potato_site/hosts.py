@@ -36,7 +36,7 @@ def refused(request: HttpRequest) -> HttpResponse:
     host = request.META.get("HTTP_HOST") or request.META.get("SERVER_NAME") or ""
     name = "".join(character if character.isprintable() else "?" for character in host[:LONGEST_NAME])
     sentence = f"This site does not answer to the name '{name}'"
-    hint = _hint(host, is_forwarded=any(name in request.META for name in OF_A_PROXY))
+    hint = _hint(host, is_forwarded=any(header in request.META for header in OF_A_PROXY))
     response = _response(request, sentence, hint)
     log_response("%s. %s (%s)", sentence, hint, request.path[:200], response=response, logger=logger, level="warning")
     return response

@@ -17,6 +17,9 @@ from training import errors
 
 logger = logging.getLogger(__name__)
 
+# Locked, full, restarted, moved: a database that cannot be used just now, and can be had again.
+DATABASE_AWAY = (OperationalError, InterfaceError)
+
 # Our error -> HTTP status; the nearest class above it counts where a class has no row of its own.
 STATUSES: dict[type[errors.TrainingError], int] = {
     errors.TrainingError: 500,
@@ -143,7 +146,7 @@ def of_django(error: Exception) -> Response:
         return Response({"error": str(error) or "There is nothing here", "code": "not_found"}, status=404)
     if isinstance(error, PermissionDenied):
         return Response({"error": "This is not allowed to you", "code": "forbidden"}, status=403)
-    if isinstance(error, OperationalError | InterfaceError):  # locked, full, restarted: it can be had again
+    if isinstance(error, DATABASE_AWAY):
         logger.error("The database cannot be used now: %s", str(error).strip().partition("\n")[0])
         return Response({"error": "The site's database cannot be used now", "code": "no_database"}, status=503)
     if isinstance(error, RequestDataTooBig):
