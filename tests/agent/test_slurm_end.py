@@ -14,6 +14,14 @@ from training.agent.slurm import reasons, script, submitted
 from training.agent.slurm.relaying import Copying
 
 
+def fault_of(worker):
+    """How it ended, once it has."""
+    wait_for(lambda: not worker.alive, "the end")
+    with pytest.raises(Unfit) as caught:
+        worker.end()
+    return caught.value
+
+
 def test_a_job_that_is_gone_may_have_left_its_code_a_little_later(commands, jobdir, quick):
     commands("squeue", "true")
     worker = begun(jobdir)
@@ -53,10 +61,7 @@ def test_nobody_waits_for_an_exit_code_that_cannot_come(commands, jobdir, quick,
     commands("scontrol", SHOWN % ("CANCELLED", "None", "0:15"))
     (jobdir.path / script.ATTEMPT).mkdir()
     (jobdir.path / script.LEFT).touch()
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit, match="cancelled by somebody else"):
-        worker.end()
+    assert "cancelled by somebody else" in fault_of(begun(jobdir)).message
 
 
 @pytest.mark.parametrize("nodes", ["", "(null)"])
@@ -64,10 +69,7 @@ def test_a_job_that_never_had_a_node_is_not_waited_for(commands, jobdir, quick, 
     monkeypatch.setattr(submitted, "GRACE_S", 10 * PATIENCE_S)
     commands("squeue", "true")
     commands("scontrol", SHOWN % ("CANCELLED", "None", "0:0") + "; echo NodeList='%s'" % nodes)
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit, match="cancelled by somebody else"):
-        worker.end()
+    assert "cancelled by somebody else" in fault_of(begun(jobdir)).message
 
 
 @pytest.mark.parametrize("what", ["predictions.jsonl", "events.jsonl"])
@@ -120,10 +122,7 @@ def test_a_sigterm_that_slurm_does_not_mention_was_somebodys(commands, jobdir, q
     commands("squeue", "true")
     commands("scontrol", SHOWN % ("FAILED", "NonZeroExitCode", "4:0"))
     jobdir.write_exit_code(4)
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit, match="it was cancelled by somebody else"):
-        worker.end()
+    assert "it was cancelled by somebody else" in fault_of(begun(jobdir)).message
 
 
 def test_a_full_disk_here_does_not_leave_the_job_in_the_queue(commands, jobdir, quick, monkeypatch):
@@ -178,11 +177,7 @@ def test_the_reason_is_scontrols_or_that_of_the_output(commands, jobdir, quick, 
     (jobdir.path / script.ATTEMPT).mkdir()
     for name in (script.AT_HOME, script.PREPARED):
         (jobdir.path / name).touch()
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit) as caught:
-        worker.end()
-    assert caught.value.message == "SLURM job 7 ended before the worker finished: " + words
+    assert fault_of(begun(jobdir)).message == "SLURM job 7 ended before the worker finished: " + words
 
 
 def test_a_folder_that_the_node_does_not_see_is_the_likely_reason(commands, jobdir, quick):
@@ -200,20 +195,14 @@ def test_a_job_that_slurm_started_twice_says_so(commands, jobdir, quick):
     commands("squeue", "true")
     for name in (script.ATTEMPT, script.SECOND_START):
         (jobdir.path / name).mkdir()
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit, match="SLURM started it a second time, and its first attempt is lost"):
-        worker.end()
+    assert "SLURM started it a second time, and its first attempt is lost" in fault_of(begun(jobdir)).message
 
 
 def test_a_worker_that_heard_the_schedulers_term_is_not_cancelled_by_us(commands, jobdir, quick):
     commands("squeue", "true")
     commands("scontrol", SHOWN % ("TIMEOUT", "TimeLimit", "0:15"))
     jobdir.write_exit_code(4)
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit, match="it reached its time limit"):
-        worker.end()
+    assert "it reached its time limit" in fault_of(begun(jobdir)).message
 
 
 @pytest.mark.parametrize(
@@ -231,11 +220,7 @@ def test_a_shell_that_was_replaced_says_by_what(commands, jobdir, quick, mark, w
     jobdir.node_file.write_text("node07\n")
     for name in (script.AT_HOME, script.PREPARED)[: [None, script.AT_HOME, script.PREPARED].index(mark)]:
         (jobdir.path / name).touch()
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit) as caught:
-        worker.end()
-    assert caught.value.message == "SLURM job 7 ended before the worker finished: " + words
+    assert fault_of(begun(jobdir)).message == "SLURM job 7 ended before the worker finished: " + words
 
 
 def test_reasons_have_a_code_each():
