@@ -183,12 +183,9 @@ def test_the_reason_is_scontrols_or_that_of_the_output(commands, jobdir, quick, 
 def test_a_folder_that_the_node_does_not_see_is_the_likely_reason(commands, jobdir, quick):
     commands("squeue", "true")
     commands("scontrol", SHOWN % ("FAILED", "RaisedSignal:53(Real-time_signal_19)", "0:53"))
-    worker = begun(jobdir)
-    wait_for(lambda: not worker.alive, "the end")
-    with pytest.raises(Unfit) as caught:
-        worker.end()
-    assert "it left no trace in %s (SLURM calls it FAILED with exit code 0:53)" % jobdir.path in caught.value.message
-    assert caught.value.code == "slurm_no_trace"
+    fault = fault_of(begun(jobdir))
+    assert "it left no trace in %s (SLURM calls it FAILED with exit code 0:53)" % jobdir.path in fault.message
+    assert fault.code == "slurm_no_trace"
 
 
 def test_a_job_that_slurm_started_twice_says_so(commands, jobdir, quick):
