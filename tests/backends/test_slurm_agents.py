@@ -149,7 +149,8 @@ def test_three_agents_at_once_do_not_take_one_anothers_jobs(cluster: Slurm, agen
     names = {f"potato-{agent.run_id}" for agent in agents}
     wait_for(lambda: sorted(cluster.jobs().values()) == ["PENDING", "RUNNING", "RUNNING"], "three jobs")
     jobs = {name: cluster.job_id(name) for name in names}
-    for agent in agents:
+    for agent in agents:  # one that is killed inside of its sbatch finds the job again, but is not back: it submits
+        wait_for(lambda agent=agent: any("SLURM job" in step for step in agent.steps()), "the number of its job")
         agent.kill()
     for agent in agents:
         agent.start()
