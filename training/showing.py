@@ -72,7 +72,6 @@ class Figure:
     name: str
     value: Any
     baseline: Any
-    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,15 +101,6 @@ def left_at(run: Run) -> LeftAt | None:
     if parts.scheme != "file" or not parts.netloc or not parts.path:
         return None
     return LeftAt(unquote(parts.netloc), unquote(parts.path))
-
-
-def main_score(run: Run) -> Figure | None:
-    """The main score of the run's first schema that has one."""
-    for schema, scores in run.scores.items():
-        main = scores.get("main") if isinstance(scores, Mapping) else None
-        if isinstance(main, Mapping) and main.get("name"):
-            return Figure(word_of(main["name"]), main.get("value"), main.get("baseline"), schema)
-    return None
 
 
 def word_of(name: str) -> str:

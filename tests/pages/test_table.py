@@ -58,6 +58,12 @@ def some(make_run: Callable[..., Run]) -> None:
     make_run("d", schemas=["topic2"], created_at=NOON + timedelta(hours=3))
 
 
+def test_the_name_of_a_schema_is_escaped_once(client: Client, make_run: Callable[..., Run]) -> None:
+    make_run("a", status="running", schemas=["R&D's", "<b>"])
+    for address in ("/admin/training", "/admin/training/runs-table", "/admin/training/runs/a"):
+        assert "R&amp;D&#x27;s, &lt;b&gt;" in client.get(address).text, address
+
+
 class TestFilters:
     @pytest.mark.parametrize(
         ("query", "found"),

@@ -88,9 +88,7 @@ def sections_of(subject: Subject) -> list[str]:
         "## Scores",
         *scores(subject),
         "## Limits",
-        "\n".join(
-            f"- {sentence}" for sentence in limits.sentences(subject.run, subject.manifest, subject.contents.kind)
-        ),
+        what_it_cannot(subject),
         "## How it was made",
         *making(subject),
     ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from django import template
@@ -15,8 +14,6 @@ from training import troubleshooting
 from training.templatetags.training_words import plain, score
 
 register = template.Library()
-
-MOST_NAMES = 200  # characters of a run's schemas in a row
 
 LEVEL = {
     "step": gettext_lazy("step"),
@@ -63,13 +60,6 @@ def deed_word(action: str) -> str:
 def way_word(detail: str) -> str:
     """How something came about; a detail that is no such way as it is."""
     return str(WAYS.get(detail, plain(detail)))
-
-
-@register.filter
-def names(values: Iterable[Any]) -> str:
-    """Names in a row, as long as a line bears them."""
-    text = ", ".join(plain(value) for value in values)
-    return text if len(text) <= MOST_NAMES else f"{text[:MOST_NAMES]}…"
 
 
 @register.filter

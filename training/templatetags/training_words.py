@@ -23,7 +23,6 @@ from training.states import SILENCE
 
 register = template.Library()
 
-MOST_CHARACTERS = 2000
 SILENT_S = 15.0  # an agent that is missed: it reports every 10 s at the very least
 NOTHING = "–"  # noqa: RUF001
 # Controls (C0 but tab and newline, DEL, C1) and what turns the direction of the text around it: LRM, RLM, ALM, the
@@ -198,12 +197,9 @@ def plain(text: Any) -> str:
 
 
 @register.filter
-def shortened(text: str) -> str:
-    """A log line of a length that a page can bear; the file has it whole."""
-    if len(text) <= MOST_CHARACTERS:
-        return text
-    cut = _("… (%(n)d characters; the log file has them all)") % {"n": len(text)}
-    return text[:MOST_CHARACTERS] + cut
+def names(values: Iterable[Any]) -> str:
+    """Names in a row, to be escaped once; Django's own `join` escapes each, and `plain` would make a text of that."""
+    return ", ".join(map(plain, values))
 
 
 @register.filter
@@ -227,51 +223,8 @@ def headline(error: TrainingError) -> str:
 
 
 @register.filter
-def main_score(run: Run) -> showing.Figure | None:
-    return showing.main_score(run)
-
-
-@register.filter
 def left_at(run: Run) -> showing.LeftAt | None:
     return showing.left_at(run)
-
-
-@register.filter
-def facts(run: Run, label: str) -> list[tuple[str, str]]:
-    """What is recorded of the run, as (name, value); what is not known is left out."""
-    params = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in run.params.items())
-    rows = [
-        (_("Trainer"), run.trainer),
-        (_("Schemas"), ", ".join(run.schemas)),
-        (_("Ran on"), label),
-        (_("Parameters"), params or _("the trainer's own defaults")),
-        (_("Seed"), str(run.seed)),
-        (_("Asked"), moment(run.created_at)),
-        (_("By"), f"{run.requested_by} ({run.source})" if run.requested_by else run.source),
-        (_("Started"), moment(run.started_at)),
-        (_("Ended"), moment(run.finished_at)),
-        (_("Stop asked"), f"{moment(run.stop_asked_at)}, {stop_words(run)}" if run.stop_asked_at else ""),
-        (_("Items"), ", ".join(f"{name} {n}" for name, n in run.splits.items())),
-        (_("Metrics"), ", ".join(metric_words(run.metrics))),
-        (_("Host"), run.host),
-        (_("Agent"), run.agent),
-        (_("Python"), run.python),
-        (_("Device"), run.device),
-        (_("Exit code"), "" if run.exit_code is None else str(run.exit_code)),
-        (_("Bundle"), run.bundle_digest),
-    ]
-    return [(name, value) for name, value in rows if value]
-
-
-def metric_words(metrics: Mapping[str, Any], before: str = "") -> list[str]:
-    """`name = value` of each number, however deep the trainer has put it."""
-    words = []
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            words += metric_words(value, f"{before}{name}.")
-        else:
-            words.append(f"{before}{name} = {value if isinstance(value, str) else score(value)}")
-    return words
 
 
 @register.filter
