@@ -98,6 +98,7 @@ def test_no_posted_form_makes_a_page_fall_over(client: Client, run: Run) -> None
     """Nonsense in every field at once, and in one field of a start form that is right without it."""
     forms = [(address, dict.fromkeys(FORM, value)) for value in ODD for address in POSTED]
     forms += [(POSTED[0], {**FORM, name: ODD[at % len(ODD)]}) for at, name in enumerate(FORM)]
+    forms += [(POSTED[0], {**FORM, "seed": "0" * 5_000})]
     for address, form in forms:
         body = "&".join(f"{name}={quote(said.encode('utf-8', 'surrogatepass'))}" for name, said in form.items())
         answer = client.post(address, body, content_type="application/x-www-form-urlencoded")

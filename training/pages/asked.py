@@ -79,7 +79,8 @@ def blame_param(form: StartForm, params: Mapping[str, Any], sentence: str) -> No
 def seed_of(form: StartForm) -> int:
     """The seed; 0, having said so in the form, where what was typed is none."""
     written = form.seed.strip() or "0"
-    if written.isascii() and written.isdigit() and int(written[:12]) < 2**31:
-        return int(written)
+    digits = written.lstrip("0") or "0"  # Python makes no number of thousands of digits, zeros or not
+    if digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) < 2**31:
+        return int(digits)
     form.blame("seed", _("The seed must be a whole number from 0 to 2147483647"))
     return 0
