@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils import timezone
 
 from training import backends, now, runs
-from training.agent.trainers import TRAINERS, Trainer
+from training.agent import trainers
 from training.errors import BackendRefused, BadRequest, OtherProject
 from training.nearest import nearest
 from training.project import Project
@@ -123,18 +123,36 @@ def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Sele
         return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
 
 
-def misfit(trainer: Trainer, schema: Schema) -> str:
+def misfit(trainer: trainers.Trainer, schema: Schema) -> str:
     return (
         f"Trainer '{trainer.name}' does not fit schema '{schema.name}': that is {schema.kind}, "
         f"and it fits {' and '.join(trainer.kinds)}"
     )
 
 
-def trainer_named(name: str) -> Trainer:
+def trainer_named(name: str) -> trainers.Trainer:
     """The trainer of that name; BadRequest, with the nearest, where there is none."""
-    if name in TRAINERS:
-        return TRAINERS[name]
-    raise BadRequest(f"There is no trainer '{name}'", hint=nearest(name, TRAINERS), field="trainer")
+    if name in trainers.TRAINERS:
+        return trainers.TRAINERS[name]
+    raise BadRequest(f"There is no trainer '{name}'", hint=nearest(name, trainers.TRAINERS), field="trainer")
+
+
+def default_trainer(config: ProjectConfig, backend: str) -> str:
+    """The trainer of the runs at a backend for which nobody chooses one; empty where none fits any schema.
+
+    That of `auto_retrain`, where runs start there by themselves; else the one that the start form proposes.
+    """
+    section = config.model_training
+    auto = section.auto_retrain
+    if auto.enabled and auto.trainer and (auto.backend or section.backend or backends.LOCAL) == backend:
+        return auto.trainer
+    return first_fitting(list(Project(config).schemas.values()))
+
+
+def first_fitting(schemas: Sequence[Schema]) -> str:
+    """The first trainer that fits one of them, which the start form proposes; empty where none does."""
+    kinds = {schema.kind for schema in schemas if schema.kind}
+    return next((name for name, trainer in trainers.TRAINERS.items() if kinds.intersection(trainer.kinds)), "")
 
 
 def turned_off(config: ProjectConfig) -> bool:

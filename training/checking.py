@@ -40,13 +40,27 @@ class AgentPlace:
         return [gpu_words(card) for card in self.record.gpus] if self.record else []
 
 
-def check(name: str, config: ProjectConfig, now: datetime | None = None) -> Report:
-    """The report of a backend, with its token's record where agents come for work; raises UnknownBackend."""
+def check(name: str, config: ProjectConfig, now: datetime | None = None, trainer: str = "") -> Report:
+    """The report of a backend, with its token's record where agents come for work, judged for runs of a trainer.
+
+    Without a name of one, that is asking.default_trainer(). Raises UnknownBackend, BadRequest (no such trainer).
+    """
     backend = backends.make(name, config)
     if not isinstance(backend, AgentBackend):
-        return backend.check()
+        return judged(backend.check(), config, trainer)
     now = now or timezone.now()
-    return backend.check(record_of(name), str(config.file), now)
+    return judged(backend.check(record_of(name), str(config.file), now), config, trainer)
+
+
+def judged(report: Report, config: ProjectConfig, trainer: str = "") -> Report:
+    """The report with a concern that stops a run where the place is known to lack packages of its trainer."""
+    name = asking.trainer_named(trainer).name if trainer else asking.default_trainer(config, report.backend)
+    lack = report.lacks.get(name)
+    if lack is None:
+        return report
+    which = f"'{name}'" if trainer else f"'{name}' (the default)"
+    sentence = f"Trainer {which} lacks {', '.join(lack.packages)} on {report.label}"
+    return replace(report, concerns=[*report.concerns, Concern(sentence, lack.remedy, code="missing_dependency")])
 
 
 # A look that hangs is left. The longest that ends by itself is that of this machine (25 s, an import of torch), and a
@@ -99,10 +113,12 @@ def unfinished(backend: Backend, limit_s: float) -> Report:
     return Report(backend.name, backend.label, backend.type, concerns=[concern])
 
 
-def check_in_time(name: str, config: ProjectConfig) -> Report:
+def check_in_time(name: str, config: ProjectConfig, trainer: str = "") -> Report:
     """The same for somebody who waits at a page: bounded, and one look for all who ask at once."""
     backend = backends.make(name, config)
-    return check(name, config) if isinstance(backend, AgentBackend) else _looks.look(backend)
+    if isinstance(backend, AgentBackend):
+        return check(name, config, trainer=trainer)
+    return judged(_looks.look(backend), config, trainer)
 
 
 def record_of(name: str) -> TokenRecord | None:

@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from hostlab import HOST, LABEL, PYTHON, There
+from hostlab import HOST, LABEL, NAME, PYTHON, There
 
+from tests.backends.agentplace import PROJECT
+from training import checking
 from training.agent.trainers import TRAINERS
 from training.backends.base import Report
 from training.backends.ssh import looking
+from training.config import load
 
 
 def problems(report: Report) -> list[str]:
@@ -48,6 +51,26 @@ def test_it_names_what_each_trainer_lacks(there: There) -> None:
     assert {f"Trainer {name}" for name in TRAINERS} <= set(said)
     assert said["Trainer hf-text-classification"].startswith("lacks torch")
     assert "/python3 -m pip install torch" in said["Trainer hf-text-classification"]
+
+
+def judged(there: There, trainer: str = "", **keys: Any) -> list[str]:
+    """The problems of a check as a person asks for it, with the trainers of a project of radio buttons."""
+    config = load(PROJECT / "config.yaml").config
+    section = config.model_training.model_copy(update={"backends": {NAME: there.entry(**keys)}})
+    return problems(checking.check(NAME, config.model_copy(update={"model_training": section}), trainer=trainer))
+
+
+def test_packages_that_runs_would_lack_are_a_problem_and_those_of_other_trainers_a_fact(there: There) -> None:
+    for name in ("sklearn", "numpy", "skops"):
+        there.account.write(f"lib/{name}.py", "")
+    python = there.program("python", f'PYTHONPATH="{there.home}/lib:$PYTHONPATH" exec {PYTHON} -S "$@"')
+    assert judged(there, python=python) == []
+    (there.home / "lib" / "skops.py").unlink()
+    assert judged(there, python=python) == [f"Trainer 'sklearn-text' (the default) lacks skops on {LABEL}"]
+    (problem,) = judged(there, "hf-text-classification", python=python)
+    assert problem == f"Trainer 'hf-text-classification' lacks torch, transformers, peft, safetensors on {LABEL}"
+    # Nobody knows what an environment will have that is still to be made.
+    assert judged(there, python=python, packages=["scikit-learn", "skops"]) == []
 
 
 def test_it_says_that_packages_come_with_the_first_run(there: There) -> None:

@@ -143,7 +143,7 @@ class Slow:
         return Report("local", "local", "this machine", [("GPU 0", "A5000, 12 of 24564 MB free")], [concern])
 
 
-def test_a_double_click_on_check_looks_once_and_the_report_stays_until_the_place_changes(
+def test_a_double_click_on_check_looks_once_and_the_report_stays_until_what_it_is_of_changes(
     browse: Any, project: Path, supervised: SupervisorLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = Slow(monkeypatch)
@@ -157,8 +157,10 @@ def test_a_double_click_on_check_looks_once_and_the_report_stays_until_the_place
     assert page.get_attribute("#report", "aria-live") == "polite"
     assert slow.asked == 1
     page.select_option("#id_trainer", "hf-text-classification")
+    assert page.inner_text("#report") == ""
     page.wait_for_selector("[name=param-epochs]")
-    assert page.locator("#report .report").count() == 1
+    page.click("#check")
+    page.wait_for_selector("#report .report.bad")
     page.select_option("#id_backend", "gpu-server")
     assert page.inner_text("#report") == ""
 

@@ -8,8 +8,10 @@ import pytest
 
 from tests.registry.agents import Agent
 from training import checking, runs
-from training.config import ProjectConfig
-from training.errors import UnknownBackend
+from training.backends.base import Report
+from training.backends.lacking import Lack
+from training.config import AutoRetrain, ProjectConfig
+from training.errors import BadRequest, UnknownBackend
 from training.models import BackendToken, Run
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
@@ -70,3 +72,38 @@ def test_other_backends_are_checked_by_themselves(project: ProjectConfig) -> Non
     assert checking.check("local", project).backend == "local"
     with pytest.raises(UnknownBackend, match="no backend 'lad'"):
         checking.check("lad", project)
+
+
+LACKS = {"stand-in": Lack(("torch", "peft"), "python3 -m pip install torch peft"), "here-only": Lack(("a",), "b")}
+
+
+def lacking(*names: str) -> Report:
+    """What any kind of place says of itself where trainers are seen to lack packages."""
+    return Report("gpu-server", "gpu-server (ssh to gpu)", "", lacks={name: LACKS[name] for name in names})
+
+
+def test_packages_that_the_trainer_of_the_form_lacks_stop_a_run(project: ProjectConfig) -> None:
+    report = checking.judged(lacking("stand-in", "here-only"), project)
+    (problem,) = report.concerns
+    assert problem.message == "Trainer 'stand-in' (the default) lacks torch, peft on gpu-server (ssh to gpu)"
+    assert (problem.hint, problem.code) == ("python3 -m pip install torch peft", "missing_dependency")
+    assert not report.ok
+    assert checking.judged(lacking("here-only"), project).ok
+
+
+def test_a_check_for_a_trainer_is_judged_by_what_that_one_lacks(project: ProjectConfig) -> None:
+    assert checking.judged(lacking("stand-in"), project, "here-only").ok
+    (problem,) = checking.judged(lacking("stand-in", "here-only"), project, "here-only").concerns
+    assert problem.message == "Trainer 'here-only' lacks a on gpu-server (ssh to gpu)"
+    with pytest.raises(BadRequest, match="no trainer 'stand-by'"):
+        checking.judged(lacking(), project, "stand-by")
+
+
+def test_where_runs_start_by_themselves_their_trainer_counts(project: ProjectConfig) -> None:
+    auto = AutoRetrain(enabled=True, trainer="here-only", schemas=["sentiment"], backend="gpu-server")
+    section = project.model_training.model_copy(update={"auto_retrain": auto})
+    alone = project.model_copy(update={"model_training": section})
+    assert checking.judged(lacking("stand-in"), alone).ok and not checking.judged(lacking("here-only"), alone).ok
+    elsewhere = auto.model_copy(update={"backend": "lab"})
+    section = section.model_copy(update={"auto_retrain": elsewhere})
+    assert checking.judged(lacking("here-only"), project.model_copy(update={"model_training": section})).ok

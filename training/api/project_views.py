@@ -105,16 +105,21 @@ class BackendCheck(PeopleView):
 
     needs = {"POST": "training.view_run"}
 
-    @extend_schema(operation_id="check_backend", request=None, responses={200: serializers.ReportSerializer, **ERRORS})
+    @extend_schema(
+        operation_id="check_backend",
+        request=None,
+        parameters=[OpenApiParameter("trainer", str, description="Whose packages a run would need.")],
+        responses={200: serializers.ReportSerializer, **ERRORS},
+    )
     def post(self, request: Request, name: str) -> Response:
-        return Response(check(self.project_config, name).as_json())
+        return Response(check(self.project_config, name, request.query_params.get("trainer", "")).as_json())
 
 
-def check(config: ProjectConfig, name: str) -> Report:
+def check(config: ProjectConfig, name: str, trainer: str) -> Report:
     names = backends.names(config)
     if name not in names:
         raise NotFound(f"The project names no backend '{name}'. {nearest(name, names)}")
-    return checking.check(name, config)
+    return checking.check(name, config, trainer=trainer)
 
 
 class Preview(PeopleView):

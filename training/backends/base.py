@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from training.agent.protocol import Event, Job
+from training.backends.lacking import Lack
 from training.errors import TrainingError
 
 
@@ -33,6 +34,7 @@ class Report:
     facts: Sequence[tuple[str, str]] = ()  # (name, value) in the order they are printed
     concerns: Sequence[Concern] = ()
     data: dict[str, Any] = field(default_factory=dict)  # the same for machines, plain JSON
+    lacks: Mapping[str, Lack] = field(default_factory=dict)  # trainer -> what it is known to lack there
 
     @property
     def ok(self) -> bool:

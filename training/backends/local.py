@@ -15,7 +15,7 @@ from training.agent.jobdir import JobDir
 from training.agent.probe import Gpu
 from training.agent.process import Launched, is_held, launch
 from training.agent.protocol import Event, Job
-from training.agent.trainers import TRAINERS
+from training.backends import lacking
 from training.backends.base import Backend, Concern, Gateway, Report
 from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused
@@ -61,9 +61,8 @@ class LocalBackend(Backend):
         return None
 
     def check(self) -> Report:
-        packages = sorted({name for trainer in TRAINERS.values() for name in trainer.packages})
         try:
-            facts = probe(self.entry.device, packages)
+            facts = probe(self.entry.device, lacking.wanted())
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             concern = Concern(f"Python could not be asked {PLACE}: {_words(error)}", code="probe_failed")
             return Report(self.name, self.label, "this machine", concerns=[concern])
@@ -117,8 +116,9 @@ def report(name: str, label: str, facts: Mapping[str, Any]) -> Report:
     lines = [("Python", f"{facts['python']} ({facts['executable']})"), ("Device", device["title"])]
     lines += [_gpu_line(Gpu(**card), facts["gpu_of_a_run"]) for card in facts["gpus"]]
     lines.append(("torch", _torch_line(facts["torch"])))
-    lines += [_trainer_line(trainer.name, facts["missing"]) for trainer in TRAINERS.values()]
-    return Report(name, label, f"this machine, {device['title']}", lines, _concerns(facts), dict(facts))
+    lacks = lacking.lacks_of(facts["missing"], lambda trainer: trainer.install_into(sys.executable))
+    lines += lacking.lines(lacks)
+    return Report(name, label, f"this machine, {device['title']}", lines, _concerns(facts), dict(facts), lacks)
 
 
 def _gpu_line(card: Gpu, of_a_run: int | None) -> tuple[str, str]:
@@ -133,14 +133,8 @@ def _torch_line(torch: Mapping[str, Any] | None) -> str:
     return torch["version"] or f"does not load: {torch['error']}"
 
 
-def _trainer_line(name: str, missing: list[str]) -> tuple[str, str]:
-    trainer = TRAINERS[name]
-    lacks = [pip for module, pip in trainer.packages.items() if module in missing]
-    return f"Trainer {name}", f"lacks {', '.join(lacks)}: {trainer.install_into(sys.executable)}" if lacks else "ready"
-
-
 def _concerns(facts: Mapping[str, Any]) -> list[Concern]:
-    """Nothing of this keeps a run from starting: it runs on another device, or its trainer says what it lacks."""
+    """Nothing of this keeps a run from starting: it runs on another device."""
     found = []
     torch = facts["torch"]
     if facts["device"]["warning"]:

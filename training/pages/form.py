@@ -12,7 +12,7 @@ from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from training import config, menu, previewing, startform
+from training import asking, config, menu, previewing, startform
 from training.agent import trainers
 from training.models import Run
 from training.project import Project, Schema
@@ -119,7 +119,7 @@ def start_form(project_config: config.ProjectConfig, data: Mapping[str, Any] | N
     """The form for this project; `data` is what was posted (a QueryDict), None for a fresh one."""
     known = trainers.TRAINERS
     schemas = list(Project(project_config).schemas.values())
-    name = str(data.get("trainer", "")) if data else first_fitting(schemas)
+    name = str(data.get("trainer", "")) if data else asking.first_fitting(schemas)
     trainer = known.get(name) or next(iter(known.values()))
     default = project_config.model_training.backend or "local"
     chosen = listed(data, "schemas") if data else first_trainable(schemas, trainer)
@@ -139,13 +139,6 @@ def start_form(project_config: config.ProjectConfig, data: Mapping[str, Any] | N
 
 def listed(data: Mapping[str, Any], name: str) -> list[str]:
     return data.getlist(name) if isinstance(data, QueryDict) else list(data.get(name, ()))
-
-
-def first_fitting(schemas: Sequence[Schema]) -> str:
-    """The first trainer that can do anything here."""
-    kinds = {schema.kind for schema in schemas if schema.kind}
-    fitting = (name for name, trainer in trainers.TRAINERS.items() if kinds.intersection(trainer.kinds))
-    return next(fitting, "")
 
 
 def first_trainable(schemas: Sequence[Schema], trainer: trainers.Trainer) -> list[str]:
@@ -208,7 +201,7 @@ def again(project_config: config.ProjectConfig, run_id: str) -> StartForm:
 
 
 def first_of(project_config: config.ProjectConfig) -> str:
-    return first_fitting(list(Project(project_config).schemas.values()))
+    return asking.first_fitting(list(Project(project_config).schemas.values()))
 
 
 def say_what_is_gone(

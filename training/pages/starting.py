@@ -66,12 +66,12 @@ def least(trainer: trainers.Trainer, request: HttpRequest) -> int:
 @staff("view_run")
 @require_POST
 def check_fragment(request: HttpRequest) -> HttpResponse:
-    """The report of the backend that the form has chosen."""
+    """The report of the backend that the form has chosen, for runs of its trainer."""
     shown: dict[str, Any] = {"name": request.POST.get("backend", "")}
     try:
         project_config = config.current().config
         shown["name"] = shown["name"] or project_config.model_training.backend or "local"
-        shown["report"] = checking.check_in_time(shown["name"], project_config)
+        shown["report"] = checking.check_in_time(shown["name"], project_config, request.POST.get("trainer", ""))
     except TrainingError as error:
         shown["error"] = error
     return render(request, "training/_report.html", {**shown, "at": timezone.now()})

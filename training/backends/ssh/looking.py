@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from training.agent.probe import Gpu
-from training.agent.trainers import TRAINERS
+from training.agent.trainers import Trainer
+from training.backends import lacking
 from training.backends.base import Concern, Report
 from training.backends.connection import Connection, ForwardRefused, Target, make
 from training.backends.connection.forwarding import forward
@@ -41,12 +42,15 @@ def look(name: str, label: str, entry: Entry) -> Report:
             concerns = [*_refusal(looked), *forwards.concerns(until - time.monotonic()), *_torch(looked.facts)]
     except TrainingError as error:
         return Report(name, label, f"ssh to {entry.host}", concerns=[Concern(error.message, error.hint, error.code)])
-    return Report(name, label, _headline(entry, looked), _facts(entry, looked), concerns, looked.facts)
+    lacks = lacking.lacks_of(looked.facts["missing"], lambda trainer: _remedy(trainer, entry, looked.facts))
+    facts = [*_facts(entry, looked), *lacking.lines(lacks)]
+    # Of an environment that is still to be made nobody knows what it will have.
+    known = lacks if looked.facts["trains"] else {}
+    return Report(name, label, _headline(entry, looked), facts, concerns, looked.facts, known)
 
 
 def _looked(host: Host, left_s: float) -> Looked:
-    packages = sorted({package for trainer in TRAINERS.values() for package in trainer.packages})
-    return host.look(packages, left_s, patience_s=max(1.0, left_s - PYTHON_S))
+    return host.look(lacking.wanted(), left_s, patience_s=max(1.0, left_s - PYTHON_S))
 
 
 def target_of(entry: Entry) -> Target:
@@ -70,7 +74,7 @@ def _facts(entry: Entry, looked: Looked) -> list[tuple[str, str]]:
     if entry.packages:
         made = "in an environment that is there" if facts["trains"] else "in an environment that the first run makes"
         lines.append(("Packages", f"{', '.join(entry.packages)}: {made}"))
-    return lines + [_trainer(name, entry, facts) for name in TRAINERS]
+    return lines
 
 
 def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
@@ -80,15 +84,10 @@ def _gpu(card: Gpu, chosen: bool, unfit: list[str]) -> tuple[str, str]:
     return f"GPU {card.index}", f"{card.name}, {memory}{busy}{kernels}" + (", a run gets this one" if chosen else "")
 
 
-def _trainer(name: str, entry: Entry, facts: Mapping[str, Any]) -> tuple[str, str]:
-    trainer = TRAINERS[name]
-    lacks = ", ".join(pip for module, pip in trainer.packages.items() if module in facts["missing"])
-    if not lacks:
-        return f"Trainer {name}", "ready"
-    remedy = trainer.install_into(facts["executable"])
-    if entry.packages:
-        remedy = "list them in packages" if facts["trains"] else "before the environment is made"
-    return f"Trainer {name}", f"lacks {lacks}: {remedy}"
+def _remedy(trainer: Trainer, entry: Entry, facts: Mapping[str, Any]) -> str:
+    if not entry.packages:
+        return trainer.install_into(facts["executable"])
+    return "list them in packages" if facts["trains"] else "before the environment is made"
 
 
 def _refusal(looked: Looked) -> list[Concern]:

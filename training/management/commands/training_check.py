@@ -21,13 +21,14 @@ class Command(TrainingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME", help="the backend's name in the project file, or local")
         parser.add_argument("config", metavar="CONFIG", type=Path, help="the project file")
+        parser.add_argument("--trainer", default="", help="whose packages a run would need; the project's default else")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
-    def answer(self, *, name: str, config: Path, json: bool, **_: Any) -> int:  # type: ignore[override]
+    def answer(self, *, name: str, config: Path, trainer: str, json: bool, **_: Any) -> int:  # type: ignore[override]
         project = load(config).config
         if backends.make(name, project).pulls:  # what is known of its agents stands in the database
             open_database_of(config)
-        report = checking.check(name, project)
+        report = checking.check(name, project, trainer=trainer)
         say(as_json(report) if json else as_text(report))
         return FINE if report.ok else FAILED
 

@@ -3,11 +3,9 @@
 
 const byId = (id) => document.getElementById(id);
 
-// Only the chosen place's notes show; a report of another place is none of it.
+// Only the chosen place's notes show.
 const choosePlace = (name) => {
   document.querySelectorAll("#place-notes [data-place]").forEach((note) => { note.hidden = note.dataset.place !== name; });
-  const report = document.querySelector("#report [data-place]");
-  if (report && report.dataset.place !== name) byId("report").replaceChildren();
 };
 
 const markChanged = (control) => {
@@ -21,10 +19,11 @@ const markChanged = (control) => {
 const count = () => { if (byId("preview")) htmx.trigger("#preview", "count"); };
 
 document.addEventListener("change", (event) => {
-  if (event.target.id === "id_backend") {
-    htmx.trigger("#check", "htmx:abort"); // a look at the place that was chosen before
-    choosePlace(event.target.value);
+  if (event.target.matches("#id_backend, #id_trainer")) {
+    htmx.trigger("#check", "htmx:abort"); // a look at what was chosen before
+    byId("report").replaceChildren();
   }
+  if (event.target.id === "id_backend") choosePlace(event.target.value);
   if (event.target.matches("#schemas input, [name=param-min_instances]")) count();
 });
 document.addEventListener("input", (event) => {
