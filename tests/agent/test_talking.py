@@ -1,6 +1,7 @@
 """What an agent says to its site, over every kind of way, and what it makes of what comes back."""
 
 import email.utils
+import math
 import os
 import shutil
 import socket
@@ -8,7 +9,7 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 from standin import BACKEND_TOKEN, RUN_TOKEN, Site, free_port, hang_up, lose_the_answer, says, shows_page
@@ -263,6 +264,53 @@ def test_an_answer_without_end_is_not_read_to_its_end():
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 999999999999\r\n\r\n"
     with speaking(head + b"x" * (wire.MOST_ANSWER_BYTES + 100)) as place:
         assert isinstance(refusal_of("http://" + place), NotTheSite)
+
+
+@contextmanager
+def dripping(head, drop):
+    """A server that says `head`, and then a drop at a time, for a minute."""
+    over = threading.Event()
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(5)
+
+        def drip():
+            one, _ = listener.accept()
+            with one, suppress(OSError):
+                one.recv(65536)
+                one.sendall(head)
+                for _ in range(3000):
+                    if over.wait(0.02):
+                        return
+                    one.sendall(drop)
+
+        thread = threading.Thread(target=drip, daemon=True)
+        thread.start()
+        yield "127.0.0.1:%d" % listener.getsockname()[1]
+        over.set()
+        thread.join(10)
+
+
+DRIPS = {
+    "head": (b"HTTP/1.1 200 OK\r\nX-Pad: ", b"x"),
+    "heads": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "body": (b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n", b" "),
+    "chunks": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(DRIPS))
+def test_an_answer_that_drips_is_none(what, monkeypatch):
+    monkeypatch.setattr(wire, "TIMEOUT_S", 0.2)
+    with dripping(*DRIPS[what]) as place:
+        assert "did not answer within" in refusal_of("http://" + place).message
+
+
+def test_a_proxy_whose_answer_drips_gives_no_way(monkeypatch):
+    monkeypatch.setattr(wire, "TIMEOUT_S", 0.2)
+    with dripping(*DRIPS["head"]) as place:
+        monkeypatch.setenv("https_proxy", "http://" + place)
+        assert "did not answer within" in refusal_of("https://annotate.example.org").message
 
 
 # TLS.
@@ -685,10 +733,13 @@ def test_a_run_is_not_without_its_server_for_ever(monkeypatch):
 
 
 class Clock:
-    """Time that passes by waiting alone; `between` is what happens in each second of it."""
+    """Time that passes by waiting alone, in whole seconds; `between` is what happens in each of them.
+
+    Of fractions a last one may be left that is too small to be added, and then no time passes any more.
+    """
 
     def __init__(self, monkeypatch, give_up_s=300):
-        self.now = 0.0
+        self.now = 0
         self.between = lambda: None
         monkeypatch.setattr(talking.time, "monotonic", lambda: self.now)
         self.contact = Contact(Address.parse("http://h"), give_up_s)
@@ -696,9 +747,8 @@ class Clock:
         self.tries = 0
 
     def pause(self, seconds):
-        until = self.now + seconds
-        while self.now < until:
-            self.now = min(self.now + 1, until)
+        for _ in range(math.ceil(seconds)):
+            self.now += 1
             self.between()
 
     def fail(self, **words):
