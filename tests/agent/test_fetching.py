@@ -1,6 +1,7 @@
 """A bundle on its way through a bad network: it goes on where it stopped, and two files are never one."""
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import pytest
 from jobfolders import make_job
 from standin import RUN_TOKEN, Site, after, cut_at, drop_range, hang_up, says, shows_page
 
-from training.agent import download
+from training.agent import download, wire
 from training.agent.client import Client, Contact
 from training.agent.errors import RunOver, TokenRefused, Unfit
 from training.agent.jobdir import JobDir
@@ -72,6 +73,15 @@ def test_a_bundle_comes_whole_in_one_go(fetcher):
     assert is_whole(fetcher)
     assert fetcher.ranges == [""]
     assert fetcher.seen[-1] == len(fetcher.site.bundle)
+
+
+def test_a_bundle_may_take_longer_than_an_answer(fetcher, monkeypatch):
+    """Each look at the clock is ten seconds later: all of it takes minutes, and none of its pieces one."""
+    seconds = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(wire.time, "monotonic", lambda: next(seconds))
+    fetcher.fetch()
+    assert is_whole(fetcher) and fetcher.ranges == [""]
+    assert next(seconds) > 2 * wire.TIMEOUT_S
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.999])

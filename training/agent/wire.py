@@ -17,7 +17,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from .errors import NoPlace, NotTheSite, Unanswered
 
-TIMEOUT_S = 60.0  # for a connection, and between two pieces of an answer; what comes later is a broken connection
+TIMEOUT_S = 60.0  # for a connection, for an answer, for the next piece of the bundle; later is a broken connection
 BLOCK_BYTES = 256 * 1024  # of a body on its way
 MOST_ANSWER_BYTES = 4 * 1024 * 1024  # of an answer that is not the bundle
 PORTS = {"http": 80, "https": 443, "unix": 0}
@@ -160,6 +160,7 @@ class Wire:
     def _exchanged(self, method: str, path: str, headers: Mapping[str, str], body: Body) -> http.client.HTTPResponse:
         if self._connection is None:
             self._connection = self._made()
+            self._connection.response_class = _InTime
         if isinstance(body, io.IOBase) or hasattr(body, "seek"):
             body.seek(0)  # type: ignore[union-attr]
         connection = self._connection
@@ -203,6 +204,55 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+
+
+# Answers that come in time.
+
+
+class _InTime(http.client.HTTPResponse):
+    """An answer that is here within TIMEOUT_S of its request, head and body; of what read1() reads, each piece is.
+
+    The bundle is read so: a link may be slow, and a proxy that looks for viruses lets little through until it has all.
+    """
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        self._arriving = _Arriving(sock, self.fp.detach())
+        self.fp = io.BufferedReader(self._arriving)
+
+    def read1(self, n: int = -1) -> bytes:
+        self._arriving.begin()
+        return super().read1(n)
+
+
+class _Arriving(io.RawIOBase):
+    """What is read of a socket until TIMEOUT_S after begin(); the socket's own timeout starts anew with each byte."""
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
+        super().__init__()
+        self._socket = sock
+        self._raw = raw
+        self.begin()
+
+    def begin(self) -> None:
+        self._until = time.monotonic() + TIMEOUT_S
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise socket.timeout("timed out")
+        self._socket.settimeout(left)
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._socket.settimeout(TIMEOUT_S)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 # Proxies.
