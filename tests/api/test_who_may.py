@@ -170,6 +170,16 @@ def test_a_run_is_read_and_cancelled_with_the_key_while_the_project_file_is_brok
     assert Client().get(f"{API}/status", headers={"X-API-Key": "x"}).status_code == 403
 
 
+@pytest.mark.parametrize("path", ["schema", "schema/docs"])
+def test_the_description_refuses_as_the_api_does(nobody: Any, project_file: Path, path: str) -> None:
+    refused = nobody.get(path)
+    assert (refused.status_code, refused.json()["code"]) == (401, "not_authenticated")
+    assert refused.headers["Content-Type"] == "application/json"
+    rewrite(project_file, "item_properties:", "model_training: {backend: nowhere}\nitem_properties:")
+    refused = Client().get(f"{API}/{path}", headers={"X-API-Key": "x"})
+    assert (refused.status_code, refused.json()["code"]) == (503, "config")
+
+
 def test_a_body_in_chunks_is_refused_and_not_read_as_empty(key: Any) -> None:
     answer = key.post("runs", {"trainer": "sklearn-text"}, **{"Transfer-Encoding": "chunked"})
     assert answer.status_code == 411

@@ -1,15 +1,11 @@
 """The addresses of the API for people, below /admin/training/api/; none ends with a slash."""
 
 from django.urls import path, re_path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 
-from training.api import project_views, run_views
-from training.api.authentication import Allowed, KeyAuthentication, StaffSession
+from training.api import description, project_views, run_views
 from training.api.people import NothingHere
 
 app_name = "training-api"
-
-may_read = {"authentication_classes": [KeyAuthentication, StaffSession], "permission_classes": [Allowed]}
 
 urlpatterns = [
     path("status", project_views.Status.as_view(), name="status"),
@@ -38,8 +34,8 @@ urlpatterns = [
     ),
     path("runs/<str:run_id>/artifacts", run_views.RunArtifacts.as_view(), name="artifacts"),
     path("runs/<str:run_id>/artifacts/<path:path>", run_views.RunArtifact.as_view(), name="artifact"),
-    path("schema", SpectacularAPIView.as_view(**may_read), name="schema"),
-    path("schema/docs", SpectacularSwaggerSplitView.as_view(**may_read, url_name="training-api:schema"), name="docs"),
+    path("schema", description.OpenAPI.as_view(), name="schema"),
+    path("schema/docs", description.OpenAPIPage.as_view(), name="docs"),
     path("", NothingHere.as_view(), {"rest": ""}),
     path("<path:rest>", NothingHere.as_view()),
 ]
