@@ -195,12 +195,24 @@ def test_a_flood_of_lines_is_kept_up_to_a_number_and_says_where_the_rest_is(
     assert lines("warning") == ["This log holds 10 lines; what follows is in the run's events.jsonl alone"]
 
 
+def test_lines_that_come_one_by_one_do_not_end_without_a_word(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run()
+    monkeypatch.setattr(room, "MOST_LINES", 3)
+    for seq in range(5):
+        intake.take_events("r1", said(("log", {"msg": "more"}), first=seq), NOW)
+    assert lines("info") == ["more"] * 2
+    assert lines("warning") == ["This log holds 3 lines; what follows is in the run's events.jsonl alone"]
+
+
 def test_a_flood_of_points_is_kept_up_to_a_number(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run()
     monkeypatch.setattr(room, "MOST_POINTS", 10)
     for first in (0, 8, 16):
         intake.take_events("r1", said(*[("metric", {"name": "loss", "value": 1})] * 8, first=first), NOW)
     assert MetricPoint.objects.count() == 10
+    assert lines("warning") == ["The curves hold 10 points; what follows is in the run's events.jsonl alone"]
 
 
 def test_a_result_too_large_for_a_row_keeps_its_core(make_run: MakeRun) -> None:

@@ -79,19 +79,26 @@ class _Taken:
     def save(self, events_taken: int) -> None:
         Run.objects.filter(pk=self.run.pk).update(**self.columns, events_taken=events_taken, heard_at=self.now)
         if self.lines:
-            StepLine.objects.bulk_create(self._lines_that_fit(), batch_size=500)
+            self._save_lines()
         if self.points:
-            left = MOST_POINTS - MetricPoint.objects.filter(run=self.run).count()
-            MetricPoint.objects.bulk_create(self.points[: max(0, left)], batch_size=500)
+            self._save_points()
 
-    def _lines_that_fit(self) -> list[StepLine]:
-        left = MOST_LINES - StepLine.objects.filter(run=self.run).count()
-        if len(self.lines) <= left:
-            return self.lines
-        if left <= 0:
-            return []
-        text = f"This log holds {MOST_LINES} lines; what follows is in the run's events.jsonl alone"
-        return [*self.lines[: left - 1], StepLine(run_id=self.run.pk, at=self.now, level="warning", text=text)]
+    def _save_lines(self) -> None:
+        """The last line that fits is the one that says so."""
+        left = MOST_LINES - 1 - StepLine.objects.filter(run=self.run).count()
+        StepLine.objects.bulk_create(self.lines[: max(0, left)], batch_size=500)
+        if len(self.lines) > left:
+            self._say_once(f"This log holds {MOST_LINES} lines; what follows is in the run's events.jsonl alone")
+
+    def _save_points(self) -> None:
+        left = MOST_POINTS - MetricPoint.objects.filter(run=self.run).count()
+        MetricPoint.objects.bulk_create(self.points[: max(0, left)], batch_size=500)
+        if len(self.points) > left:
+            self._say_once(f"The curves hold {MOST_POINTS} points; what follows is in the run's events.jsonl alone")
+
+    def _say_once(self, text: str) -> None:
+        if not StepLine.objects.filter(run=self.run, text=text).exists():
+            StepLine.objects.create(run=self.run, at=self.now, level="warning", text=text)
 
 
 def _status(taken: _Taken, fields: Mapping[str, Any]) -> None:
