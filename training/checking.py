@@ -18,7 +18,7 @@ from training import asking, backends
 from training.backends.agent import AgentBackend, TokenRecord, gpu_words, register_command
 from training.backends.base import Backend, Concern, Report
 from training.models import BackendToken, Run
-from training.states import RUNNING
+from training.states import AHEAD, RUNNING
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -49,7 +49,7 @@ def check(name: str, config: ProjectConfig, now: datetime | None = None, trainer
     if not isinstance(backend, AgentBackend):
         return judged(backend.check(), config, trainer)
     now = now or timezone.now()
-    return judged(backend.check(record_of(name), str(config.file), now), config, trainer)
+    return judged(backend.check(record_of(name, now), str(config.file), now), config, trainer)
 
 
 def judged(report: Report, config: ProjectConfig, trainer: str = "") -> Report:
@@ -121,9 +121,9 @@ def check_in_time(name: str, config: ProjectConfig, trainer: str = "") -> Report
     return judged(_looks.look(backend), config, trainer)
 
 
-def record_of(name: str) -> TokenRecord | None:
+def record_of(name: str, now: datetime | None = None) -> TokenRecord | None:
     """The record of a backend's token; None where none was issued."""
-    return records([name]).get(name)
+    return records([name], now).get(name)
 
 
 def agents(config: ProjectConfig) -> list[AgentPlace]:
@@ -141,14 +141,18 @@ def agents(config: ProjectConfig) -> list[AgentPlace]:
     ]
 
 
-def records(names: Iterable[str]) -> dict[str, TokenRecord]:
-    """Backend name -> the record of its token, of those that have one. An agent is also seen by what it reports."""
-    wanted = list(names)
+def records(names: Iterable[str], now: datetime | None = None) -> dict[str, TokenRecord]:
+    """Backend name -> the record of its token, of those that have one. An agent is also seen by what it reports.
+
+    What lies ahead of `now` was noted before the clock was set back, and tells less than anything that does not.
+    """
+    wanted, latest = list(names), (now or timezone.now()) + AHEAD
     found = {token.backend: _record(token) for token in BackendToken.objects.filter(backend__in=wanted)}
-    reported = _lately_or_now().filter(backend__in=list(found), heard_at__isnull=False).exclude(agent="")
+    reported = _lately_or_now().filter(backend__in=list(found), heard_at__lte=latest).exclude(agent="")
     for name, heard_at in reported.values_list("backend").annotate(Max("heard_at")).order_by():
         record = found[name]
-        if heard_at > (record.last_seen or record.issued_at):
+        seen = record.last_seen if record.last_seen and record.last_seen <= latest else record.issued_at
+        if heard_at > seen:
             found[name] = replace(record, last_seen=heard_at)
     return found
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from django.utils.translation import gettext as _
 
 from training import asking, backends, checking, placewords
-from training.backends.agent import QUIET_S, TokenRecord, register_command
+from training.backends.agent import TokenRecord, register_command
 from training.backends.connection import missing_client
 from training.config.schema import Reached
 
@@ -51,9 +51,7 @@ def _entry(
     obstacle = _of_code(place) or _of_trainer(place, trainer) or _of_type(config, place, record)
     if obstacle:
         return Entry(place, *obstacle)
-    silent_s = record.silent_s(now) if record else None
-    is_quiet = place.type == "agent" and (silent_s is None or silent_s > QUIET_S)
-    return Entry(place, is_quiet=is_quiet, last_seen=record.last_seen if record else None)
+    return Entry(place, is_quiet=record.is_quiet(now), last_seen=record.last_seen) if record else Entry(place)
 
 
 # Each gives (a sentence, a remedy), or None where nothing is in the way.

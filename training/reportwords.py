@@ -56,6 +56,10 @@ SAID = [
         (r"CPU \(1 core\)", gettext_lazy("CPU (1 core)")),
         (r"CPU \((?P<n>\d+) cores\)", gettext_lazy("CPU (%(n)s cores)")),
         ("(?P<when>.+ UTC) [(](?P<age>.+) ago[)]", gettext_lazy("%(when)s (%(age)s ago)")),
+        (
+            "(?P<when>.+ UTC) [(]before this server's clock was set back[)]",
+            gettext_lazy("%(when)s (before this server's clock was set back)"),
+        ),
         ("lacks (?P<packages>[^:]+): (?P<install>.+)", gettext_lazy("lacks %(packages)s: %(install)s")),
         ("ready", gettext_lazy("ready")),
         ("not installed", gettext_lazy("not installed")),

@@ -62,12 +62,24 @@ def test_the_record_is_told_line_by_line_and_as_json() -> None:
     [
         (None, "No agent has used the token yet; a run waits in the queue until an agent asks"),
         (NOW - timedelta(hours=5), "No word for 5 h; a run waits in the queue until an agent asks"),
+        (
+            NOW + timedelta(minutes=10),
+            "No word since this server's clock was set back; a run waits in the queue until an agent asks",
+        ),
     ],
 )
 def test_an_agent_that_was_not_heard_for_long_is_a_note_and_no_problem(last_seen: datetime | None, words: str) -> None:
     report = backend().check(TokenRecord(NOW - timedelta(days=1), last_seen, "ws7"), now=NOW)
     assert report.ok
     assert [(concern.message, concern.stops) for concern in report.concerns] == [(words, False)]
+
+
+def test_a_time_of_before_the_clock_was_set_back_has_no_age() -> None:
+    record = TokenRecord(NOW, NOW + timedelta(minutes=10), "ws7")
+    seen = dict(backend().check(record, now=NOW).facts)["last_seen"]
+    assert seen == "2026-03-01 12:10:00 UTC (before this server's clock was set back)"
+    a_moment_ahead = TokenRecord(NOW, NOW + timedelta(seconds=2), "ws7")
+    assert not backend().check(a_moment_ahead, now=NOW).concerns
 
 
 @pytest.mark.parametrize(

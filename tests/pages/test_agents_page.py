@@ -60,6 +60,8 @@ class TestTheTrainingPage:
         assert "2026-03-01 12:00:00 UTC" in shown and "(3 min" in shown
         assert "ws&lt;7&gt;" in shown and "RTX &lt;b&gt;A5000&lt;/b&gt;, 24100 of 24564 MB free" in shown
         assert "no token issued yet" not in shown
+        BackendToken.objects.update(last_seen=timezone.now() + timedelta(minutes=3))
+        assert "(before this server's clock was set back)" in page(client)
 
     def test_has_no_such_table_where_the_project_has_no_agents(self, client: Client, project: Path) -> None:
         project.write_text(project.read_text(encoding="utf-8").replace(AGENTS, ""), encoding="utf-8")

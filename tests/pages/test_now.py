@@ -108,6 +108,8 @@ class TestWhyARunWaits:
         assert "none has ever come" in fragment(client)
         BackendToken.objects.update(last_seen=timezone.now() - timedelta(minutes=5))
         assert "none has come since" in fragment(client) and "(5 min ago)" in fragment(client)
+        BackendToken.objects.update(last_seen=timezone.now() + timedelta(minutes=5))
+        assert "none has come since this server's clock was set back" in fragment(client)
         BackendToken.objects.update(last_seen=timezone.now())
         assert "starts in a moment" in fragment(client)
 

@@ -16,6 +16,9 @@ SAID = {
     "A, 1 of 9 MB free, 3 % busy, a run gets this one": "A, 1 de 9 MB libres, 3 % ocupada, una ejecución obtiene esta",
     "lacks torch, peft: pip install torch": "faltan torch, peft: pip install torch",
     "2026-03-01 12:00:00 UTC (4 s ago)": "2026-03-01 12:00:00 UTC (hace 4 s)",
+    "2026-03-01 12:10:00 UTC (before this server's clock was set back)": (
+        "2026-03-01 12:10:00 UTC (antes de que se atrasara el reloj de este servidor)"
+    ),
     "ready": "listo",
     "No GPU has 4000 MB free": "No GPU has 4000 MB free",
     "ssh to gpu.example.org, No GPU has 4000 MB free": "ssh to gpu.example.org, No GPU has 4000 MB free",

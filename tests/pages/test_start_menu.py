@@ -86,6 +86,10 @@ class TestThePlaces:
         assert options(shown)["lab"][0] == ""
         assert re.search(r"lab \(agent\): last seen 3 min \d+ s ago", options(shown)["lab"][1])
         assert "a run waits until one asks" in shown
+        BackendToken.objects.update(last_seen=timezone.now() + timedelta(minutes=3))
+        shown = page(client)
+        assert options(shown)["lab"][1] == "lab (agent): not seen since this server's clock was set back"
+        assert "was not seen since this server's clock was set back; a run waits" in shown
 
     def test_those_reached_by_ssh_need_a_client(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(menu, "missing_client", lambda named: "ssh" if named == "auto" else "paramiko")

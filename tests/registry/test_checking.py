@@ -51,6 +51,28 @@ def test_an_agent_at_work_is_seen_by_its_reports(project: ProjectConfig, agent: 
     assert dict(checking.check("lab", project, later).facts)["last_seen"].startswith("2026-03-01 15:00:00")
 
 
+def test_an_agent_that_came_after_the_clock_was_set_back_is_there_whatever_it_reported_before(
+    project: ProjectConfig, agent: Agent
+) -> None:
+    run = runs.create(project, "stand-in", ["sentiment"], "lab", now=NOW)
+    agent.claims(run, NOW)
+    before = NOW + timedelta(minutes=10)
+    Run.objects.filter(pk=run.pk).update(heard_at=before, status="error", finished_at=before)
+    agent.asks(NOW)
+    report = checking.check("lab", project, NOW)
+    assert report.concerns == [] and dict(report.facts)["last_seen"].endswith("12:00:00 UTC (0 s ago)")
+
+
+def test_an_agent_that_reports_after_the_clock_was_set_back_is_there_whenever_it_asked(
+    project: ProjectConfig, agent: Agent
+) -> None:
+    run = runs.create(project, "stand-in", ["sentiment"], "lab", now=NOW)
+    agent.claims(run, NOW)
+    BackendToken.objects.update(last_seen=NOW + timedelta(minutes=10))
+    Run.objects.filter(pk=run.pk).update(heard_at=NOW + timedelta(seconds=1))
+    assert checking.check("lab", project, NOW + timedelta(seconds=2)).concerns == []
+
+
 def test_a_token_that_was_replaced_since_has_been_seen_by_nobody(project: ProjectConfig, agent: Agent) -> None:
     run = runs.create(project, "stand-in", ["sentiment"], "lab", now=NOW)
     agent.claims(run, NOW)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,10 +16,11 @@ from training.agent.protocol import Job
 from training.backends.base import Backend, Concern, Gateway, Report
 from training.backends.watching import WatchedExecution
 from training.errors import BackendRefused
+from training.states import AHEAD
 
 NO_TOKEN = "no token issued yet"  # noqa: S105 - a sentence, and no secret
 # An agent asks every ASK_EVERY_S (5) while it has no work; after this long without a word it is most likely not there.
-QUIET_S = 60.0
+QUIET = timedelta(seconds=60)
 # After an order to kill, how long the place counts as taken: an agent that can be reached has heard it by then.
 LAST_WORD_S = 5.0
 
@@ -37,9 +38,13 @@ class TokenRecord:
     version: str = ""
     gpus: Sequence[Mapping[str, Any]] = ()
 
-    def silent_s(self, now: datetime) -> float | None:
-        """For how long nothing was heard, in seconds; None where nothing ever was."""
-        return (now - self.last_seen).total_seconds() if self.last_seen else None
+    def is_ahead(self, now: datetime) -> bool:
+        """Whether `last_seen` is of before the clock was set back; an agent that is there has been seen since."""
+        return self.last_seen is not None and self.last_seen - now > AHEAD
+
+    def is_quiet(self, now: datetime) -> bool:
+        """Whether no agent is there, as far as can be known."""
+        return self.last_seen is None or self.is_ahead(now) or now - self.last_seen > QUIET
 
 
 class AgentBackend(Backend):
@@ -153,16 +158,21 @@ def _headline(record: TokenRecord) -> str:
 
 
 def _facts(record: TokenRecord, now: datetime) -> list[tuple[str, str]]:
-    silent_s = record.silent_s(now)
-    seen = "never" if silent_s is None else f"{_moment(record.last_seen)} ({age_words(silent_s)} ago)"
     rows = [
         ("issued_at", _moment(record.issued_at)),
-        ("last_seen", seen),
+        ("last_seen", _seen(record, now)),
         ("host", record.host),
         ("version", record.version),
     ]
     rows += [(f"GPU {number}", gpu_words(card)) for number, card in enumerate(record.gpus)]
     return [(name, value) for name, value in rows if value]
+
+
+def _seen(record: TokenRecord, now: datetime) -> str:
+    if record.last_seen is None:
+        return "never"
+    when = "before this server's clock was set back" if record.is_ahead(now) else f"{_age(record.last_seen, now)} ago"
+    return f"{_moment(record.last_seen)} ({when})"
 
 
 def _data(record: TokenRecord) -> dict[str, Any]:
@@ -177,12 +187,23 @@ def _data(record: TokenRecord) -> dict[str, Any]:
 
 def _quiet(record: TokenRecord, name: str, now: datetime) -> list[Concern]:
     """No problem: a run may wait for its agent."""
-    silent_s = record.silent_s(now)
-    if silent_s is not None and silent_s <= QUIET_S:
+    if not record.is_quiet(now):
         return []
-    heard = "No agent has used the token yet" if silent_s is None else f"No word for {age_words(silent_s)}"
     hint = f"On the training machine: potato training agent --server URL --backend {shlex.quote(name)}"
-    return [Concern(f"{heard}; a run waits in the queue until an agent asks", hint, code="agent_absent", stops=False)]
+    sentence = f"{_heard(record, now)}; a run waits in the queue until an agent asks"
+    return [Concern(sentence, hint, code="agent_absent", stops=False)]
+
+
+def _heard(record: TokenRecord, now: datetime) -> str:
+    if record.last_seen is None:
+        return "No agent has used the token yet"
+    if record.is_ahead(now):
+        return "No word since this server's clock was set back"
+    return f"No word for {_age(record.last_seen, now)}"
+
+
+def _age(at: datetime, now: datetime) -> str:
+    return age_words((now - at).total_seconds())
 
 
 def _moment(at: datetime | None) -> str:

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
+from django.conf import settings
 from django.db.models import Q
 
 from training import checking, config
 from training.backends.agent import AgentBackend, TokenRecord, register_command
 from training.errors import ConfigError
 from training.models import Run
-from training.now import Now
+from training.now import Now, other_project
 from training.states import QUEUED
+from training.whose import is_another, of_file
 
 # An agent without work asks every few seconds; one that has not asked for this long is not coming just now.
 AGENT_IS_THERE = timedelta(seconds=15)
 
 # Reasons: what a run waits for.
-SUPERVISOR, PROJECT, ANOTHER, NO_TOKEN, NO_AGENT, GONE, TURN, SOON = (
-    *("supervisor", "project", "another"),
+SUPERVISOR, FILE, PROJECT, ANOTHER, NO_TOKEN, NO_AGENT, GONE, TURN, SOON = (
+    *("supervisor", "file", "project", "another"),
     *("no_token", "no_agent", "gone"),
     *("turn", "soon"),
 )
@@ -59,13 +62,24 @@ def why(run: Run, seen: Now, at: datetime) -> Waits:
 
 def runs_before(run: Run) -> int:
     earlier = Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
-    return Run.objects.filter(earlier, status=QUEUED).count()
+    rows = Run.objects.filter(earlier, status=QUEUED)
+    return of_file(rows, Path(run.project_file)).count() if run.project_file else rows.count()
+
+
+def awaits_its_file(run: Run, seen: Now) -> bool:
+    """Whether the run, or what follows its end, waits for a supervisor of another project file than this site's."""
+    at_work = other_project(seen.supervisor, Path(run.project_file)) if seen.supervised and run.project_file else ""
+    return bool(at_work) or is_another(run.project_file, Path(settings.POTATO_CONFIG or "."))
 
 
 def _reasons(runs: Sequence[Run], before: int, seen: Now, at: datetime) -> list[Waits]:
     places = _agent_places(runs)
     records = checking.records(places or ())
-    return [_waits(run, before + n, seen, places, records, at) for n, run in enumerate(runs)]
+    ours = [run for run in runs if not awaits_its_file(run, seen)]
+    return [
+        _waits(run, before + ours.index(run), seen, places, records, at) if run in ours else Waits(run, FILE)
+        for run in runs
+    ]
 
 
 def _agent_places(runs: Sequence[Run]) -> dict[str, str] | None:
@@ -106,7 +120,7 @@ def _missing_agent(backend: str, places: Mapping[str, str], records: Mapping[str
         return ""
     if backend not in records:
         return NO_TOKEN
-    heard = records[backend].last_seen
-    if heard is None:
+    record = records[backend]
+    if record.last_seen is None:
         return NO_AGENT
-    return GONE if at - heard > AGENT_IS_THERE else ""
+    return GONE if record.is_ahead(at) or at - record.last_seen > AGENT_IS_THERE else ""

@@ -19,7 +19,7 @@ from training.better import is_number
 from training.errors import ConfigError, TrainingError
 from training.models import Run
 from training.startform import Control
-from training.states import SILENCE
+from training.states import AHEAD, SILENCE
 
 register = template.Library()
 
@@ -160,6 +160,12 @@ def seconds(value: Any) -> str:
 @register.filter
 def since(then: datetime | None, now: datetime) -> str:
     return seconds((now - then).total_seconds()) if then else NOTHING
+
+
+@register.filter
+def is_ahead(then: datetime, now: datetime) -> bool:
+    """Whether a time was noted before the clock was set back: no age can be told of it."""
+    return then - now > AHEAD
 
 
 @register.filter
