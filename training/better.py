@@ -10,6 +10,7 @@ from django.utils.translation import gettext as _
 
 # The scores of training.scoring of which less is better; of all others more is.
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "hamming_loss", "calibration_error"})
+SAME = 0.0005  # two scores that are nearer to one another are written with the same three digits
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -28,12 +29,12 @@ def goodness(name: str, value: Any) -> float | None:
 
 
 def beside_baseline(name: str, value: Any, baseline: Any) -> str:
-    """`better than the baseline`, `worse ...` or `no better ...`; empty where one of the two is not known."""
+    """`better than the baseline`, `worse than ...` or `as good as ...`; empty where one of the two is not known."""
     good, plain = goodness(name, value), goodness(name, baseline)
     if good is None or plain is None:
         return ""
-    if math.isclose(good, plain, abs_tol=1e-9):
-        return _("no better than the baseline")
+    if abs(good - plain) < SAME:
+        return _("as good as the baseline")
     return _("better than the baseline") if good > plain else _("worse than the baseline")
 
 

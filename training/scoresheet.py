@@ -13,24 +13,19 @@ from typing import Any
 from django.utils.formats import number_format
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, ngettext
+from django.utils.translation import ngettext
 
 from training import plots
+from training.better import LOWER_IS_BETTER, beside_baseline
 from training.models import Run
 from training.showing import CLASS_COLUMNS, word_of
 from training.states import SUCCESS
 
-LOWER_IS_BETTER = ("mae", "rmse", "hamming_loss", "calibration_error")
 MOST_CLASSES_OPEN = 12  # more than these are shown worst first, and the rest on demand
 MOST_CLASSES = 2_000
 MOST_LABELS_IN_MATRIX = 30  # more columns than this nobody reads on a screen
 MOST_CONFUSIONS = 20
 SHADES = 5  # of a cell of the matrix, by its share of the row
-SAME = 0.0005  # two scores that are nearer to one another are written with the same three digits
-
-BETTER = gettext_lazy("better than the baseline")
-WORSE = gettext_lazy("worse than the baseline")
-EQUAL = gettext_lazy("as good as the baseline")
 
 
 @dataclass(frozen=True)
@@ -223,16 +218,8 @@ def _scores(of: Mapping[str, Any]) -> list[Score]:
 
 
 def _score(name: str, value: float | None, baseline: float | None, main: bool) -> Score:
-    lower = name in LOWER_IS_BETTER
-    return Score(word_of(name), value, baseline, _verdict(value, baseline, lower), lower, main)
-
-
-def _verdict(value: float | None, baseline: float | None, lower: bool) -> str:
-    if value is None or baseline is None:
-        return ""
-    if abs(value - baseline) < SAME:
-        return str(EQUAL)
-    return str(BETTER if (value < baseline) == lower else WORSE)
+    verdict = beside_baseline(name, value, baseline)
+    return Score(word_of(name), value, baseline, verdict, name in LOWER_IS_BETTER, main)
 
 
 def _classes(rows: Any) -> list[Class]:

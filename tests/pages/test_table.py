@@ -242,13 +242,19 @@ class TestRows:
         assert "worse than the baseline" in page and "better than the baseline" in page
         assert "baseline 0.600" in page
 
+    def test_call_a_score_as_good_as_its_baseline_that_is_written_with_the_same_digits(
+        self, client: Client, make_run: Callable[..., Run]
+    ) -> None:
+        make_run("a", status="success", main_name="accuracy", main_score=0.9001, main_baseline=0.9)
+        assert ">as good as the baseline" in client.get("/admin/training/runs-table").text
+
     def test_of_odd_scores_are_shown(self, client: Client, make_run: Callable[..., Run]) -> None:
         make_run("a", status="success", main_name="mae", main_score=None, main_baseline=0.3)
         make_run("b", status="success", main_name="mae", main_score=0.2, main_baseline=0.3)
         make_run("c", status="success", main_name="f1", main_score=0.3, main_baseline=0.3)
         make_run("d", status="success", scores={"sentiment": {"main": {"name": "f1", "value": None}}})
         page = client.get("/admin/training/runs-table").content.decode()
-        assert page.count(">better than the baseline") == 1 and page.count(">no better than the baseline") == 1
+        assert page.count(">better than the baseline") == 1 and page.count(">as good as the baseline") == 1
         assert page.count("worse than the baseline") == 0
 
     def test_of_ugly_texts_are_texts(self, client: Client, make_run: Callable[..., Run]) -> None:
