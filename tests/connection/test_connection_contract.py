@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -22,6 +24,7 @@ from training.backends.connection import (
     Connection,
     ConnectionFailed,
     ConnectionLost,
+    Dropped,
     ForwardRefused,
     HostKeyChanged,
     HostKeyUnknown,
@@ -32,6 +35,8 @@ from training.backends.connection import (
     Target,
     Unreachable,
     framing,
+    log_in,
+    make,
 )
 from training.backends.connection.transfer import CopyFailed, fetch_tree
 
@@ -320,6 +325,53 @@ def test_a_user_that_ssh_would_take_for_an_option_is_refused(dial: Dial) -> None
 def test_a_port_where_nobody_listens_is_unreachable(dial: Dial) -> None:
     with pytest.raises(Unreachable, match=r"^ssh to 127\.0\.0\.1 failed: Connection refused$"):
         dial(Target("127.0.0.1", "x", service.free_port())).connect()
+
+
+@pytest.fixture
+def crowd(sshd: service.Sshd) -> Iterator[socket.socket]:
+    """Somebody who begins to log in where one at a time may, and keeps on beginning."""
+    port = sshd.port("one-login-at-a-time")
+    while True:
+        with socket.create_connection(("127.0.0.1", port)) as somebody:
+            if somebody.recv(100).startswith(b"SSH"):  # else whoever looked for the port is still counted
+                yield somebody
+                return
+
+
+def test_a_login_that_the_server_drops_by_chance_is_tried_again(
+    engine: str, client: service.Client, sshd: service.Sshd, account: service.Account, crowd: socket.socket
+) -> None:
+    target = client.target("one-login-at-a-time", account=account)
+    with pytest.raises(Dropped, match="it closed the connection before any login") as caught:
+        make(target, engine, client.config).connect()
+    assert "MaxStartups" in caught.value.hint
+    pauses: list[float] = []
+
+    def leave(pause_s: float) -> None:
+        pauses.append(pause_s)
+        crowd.close()
+        assert until(lambda: not sshd.sessions("one-login-at-a-time"))
+
+    with closing(log_in(target, engine, 20.0, client.config, leave)) as connection:
+        assert framing.run(connection, "id -un").stdout.decode().strip() == account.name
+    assert len(pauses) == 1
+
+
+def test_a_server_that_drops_every_login_is_asked_a_few_times(
+    engine: str, client: service.Client, crowd: socket.socket
+) -> None:
+    pauses: list[float] = []
+    with pytest.raises(Dropped):
+        log_in(client.target("one-login-at-a-time"), engine, 20.0, client.config, pauses.append)
+    assert sorted(pauses) == pauses and 2 < len(pauses) < 8
+
+
+def test_a_refused_login_is_not_tried_again(engine: str, client: service.Client) -> None:
+    pauses: list[float] = []
+    for target in (Target("127.0.0.1", port=1), dataclasses.replace(client.target(), user="nobody-at-all")):
+        with pytest.raises(ConnectionFailed):
+            log_in(target, engine, 20.0, client.config, pauses.append)
+    assert pauses == []
 
 
 def test_a_name_that_does_not_resolve_is_unreachable(dial: Dial) -> None:

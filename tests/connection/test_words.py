@@ -8,6 +8,7 @@ import pytest
 
 from training.backends.connection import (
     ConnectionFailed,
+    Dropped,
     HostKeyChanged,
     HostKeyUnknown,
     PermissionDenied,
@@ -44,7 +45,16 @@ Host key verification failed."""
         ("Connection timed out during banner exchange\nConnection to 127.0.0.1 port 1 timed out", Unreachable,
          "no answer in time"),
         ("kex_exchange_identification: Connection closed by remote host\nConnection closed by 1.2.3.4 port 22",
-         Unreachable, "it closed the connection"),
+         Dropped, "it closed the connection before any login"),
+        ("kex_exchange_identification: read: Connection reset by peer\r\nConnection reset by 1.2.3.4 port 22\r\n",
+         Dropped, "it closed the connection before any login"),
+        ("Connection closed by 1.2.3.4 port 22", Unreachable, "it closed the connection"),
+        # Of a jump host that has let us in.
+        ("Connection closed by 1.2.3.4 port 22\r\nkex_exchange_identification: Connection closed by remote host\r\n"
+         "Connection closed by UNKNOWN port 65535\r\n", Unreachable, "it closed the connection"),
+        ("kex_exchange_identification: Connection closed by remote host\r\nConnection closed by 1.2.3.4 port 22\r\n"
+         "kex_exchange_identification: Connection closed by remote host\r\nConnection closed by UNKNOWN port 65535",
+         Dropped, "it closed the connection before any login"),
         ("channel 0: open failed: administratively prohibited: open failed\nstdio forwarding failed\n"
          "Connection closed by UNKNOWN port 65535", Unreachable, "the jump host forbids the way on"),
         ("Bad owner or permissions on /root/.ssh/config", ConnectionFailed,

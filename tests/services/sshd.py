@@ -28,6 +28,11 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "no-tcp-forwarding": ("AllowTcpForwarding no",),
     "no-forwarding": ("DisableForwarding yes",),
     "one-session": ("MaxSessions 1",),
+    "two-sessions": ("MaxSessions 2",),
+    "no-forwarding-one-session": ("DisableForwarding yes", "MaxSessions 1"),
+    "no-forwarding-two-sessions": ("DisableForwarding yes", "MaxSessions 2"),
+    "no-forwarding-three-sessions": ("DisableForwarding yes", "MaxSessions 3"),
+    "one-login-at-a-time": ("MaxStartups 1:100:1",),
     "banner": ("Banner {folder}/banner",),
     "certificates": ("AuthorizedKeysFile none", "TrustedUserCAKeys {folder}/authorities"),
     "password-only": ("PubkeyAuthentication no", "PasswordAuthentication yes"),
@@ -238,7 +243,8 @@ class Sshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitRootLogin no",
-            "MaxStartups 100",
+            # Of this one alone, it takes the last value.
+            *(() if any(line.startswith("MaxStartups") for line in VARIANTS[variant]) else ("MaxStartups 100",)),
             "Subsystem sftp internal-sftp",
             "LogLevel VERBOSE",
         )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from training.agent.slurm import login_node, options
 from training.backends.base import Concern, Report
-from training.backends.connection import make
+from training.backends.connection import log_in
 from training.backends.ssh import SshBackend
 from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import CHECK_S, CONNECT_S, PYTHON_S, Forwards, target_of
@@ -89,8 +89,7 @@ def look(name: str, label: str, entry: Any) -> Report:
     until = time.monotonic() + CHECK_S
     headline = f"slurm at {entry.host}"
     try:
-        with closing(make(target_of(entry), entry.ssh_client)) as connection:
-            connection.connect(CONNECT_S)
+        with closing(log_in(target_of(entry), entry.ssh_client, CONNECT_S)) as connection:
             forwards = Forwards(connection)
             left_s = until - time.monotonic()
             looked = CheckedLoginNode(connection, entry).look((), left_s, max(1.0, left_s - PYTHON_S))

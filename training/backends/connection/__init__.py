@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,10 @@ class Unreachable(ConnectionFailed):
     """No answer: the name does not resolve, nobody listens, the time is over."""
 
     code = "ssh_unreachable"
+
+
+class Dropped(Unreachable):
+    """The server hung up before it was told who wants to log in: too many logins at once (MaxStartups), most often."""
 
 
 class HostKeyUnknown(ConnectionFailed):
@@ -181,6 +186,35 @@ def missing_client(ssh_client: str = "auto") -> str:
     if ssh_client == "openssh" or (ssh_client == "auto" and not lacks_program):
         return "ssh" if lacks_program else ""
     return "" if find_spec("paramiko") else "paramiko"
+
+
+# Between two attempts of a first login; a server drops by chance, the more often the more logins are under way.
+AGAIN_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+
+
+def log_in(
+    target: Target,
+    ssh_client: str = "auto",
+    timeout_s: float = 20.0,
+    config: Path | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> Connection:
+    """A connection, made within `timeout_s`; one that is Dropped is tried again. Raises as connect() does.
+
+    Nothing but that is tried again: a server counts the logins that it refuses.
+    """
+    until = time.monotonic() + timeout_s
+    pauses = iter(AGAIN_AFTER_S)
+    while True:
+        connection = make(target, ssh_client, config)
+        try:
+            connection.connect(until - time.monotonic())
+            return connection
+        except Dropped:
+            pause_s = next(pauses, timeout_s)
+            if time.monotonic() + pause_s >= until:
+                raise
+        pause(pause_s)
 
 
 def make(target: Target, ssh_client: str = "auto", config: Path | None = None) -> Connection:

@@ -59,7 +59,7 @@ class Login:
         elif isinstance(error, paramiko.IncompatiblePeer):
             said = f"Unable to negotiate: {error}"
         else:
-            said = transport.farewell or "Connection closed by remote host"
+            said = transport.farewell or "kex_exchange_identification: Connection closed by remote host"
         return explain(self.target, said.encode(), command=self.command)
 
     def _check(self, known: _Known, key: paramiko.PKey) -> None:

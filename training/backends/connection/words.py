@@ -10,6 +10,7 @@ from pathlib import Path
 
 from training.backends.connection import (
     ConnectionFailed,
+    Dropped,
     HostKeyChanged,
     HostKeyUnknown,
     PermissionDenied,
@@ -39,6 +40,17 @@ TABLE: tuple[tuple[str, type[ConnectionFailed], str], ...] = (
     (r"(administratively prohibited|stdio forwarding failed)", Unreachable, "the jump host forbids the way on"),
     (r"(Bad owner or permissions on .*)", ConnectionFailed, "{0}"),
     (r"(.*Bad configuration option: .*)", ConnectionFailed, "{0}"),
+    # A jump host that closed it after the login; the second ssh, which had nobody to talk to, speaks last.
+    (
+        r"(?m)(?<!by remote host\n)(?<!by peer\n)^Connection (?:closed|reset) by",
+        Unreachable,
+        "it closed the connection",
+    ),
+    (
+        r"(?:kex|ssh)_exchange_identification: .*(?:closed|reset) by",
+        Dropped,
+        "it closed the connection before any login",
+    ),
     (
         r"(?:closed|reset) by (?:remote host|peer)|Connection (?:closed|reset) by",
         Unreachable,
@@ -56,7 +68,7 @@ LOST: tuple[tuple[str, str], ...] = (
 
 def explain(target: Target, said: bytes, keys: Sequence[Path] = (), command: str = "") -> ConnectionFailed:
     """The error that ssh's last words stand for; `keys` are those that it would try, `command` what a person types."""
-    text = said.decode("utf-8", "replace")
+    text = said.decode("utf-8", "replace").replace("\r\n", "\n")
     for pattern, kind, reason in TABLE:
         if found := re.search(pattern, text):
             sentence = reason.format(*(" ".join(group.split()) for group in found.groups() if group))
@@ -104,6 +116,8 @@ def _hint(kind: type[ConnectionFailed], text: str, keys: Sequence[Path], command
         return _changed_hint(text)
     if kind is PermissionDenied:
         return denied_hint(re.findall(r"Permission denied \(([^)]*)\)", text), text, keys, command)
+    if kind is Dropped:
+        return f"sshd does so where too many logins begin at once (MaxStartups); try by hand: {command}"
     return f"Try by hand: {command}"
 
 

@@ -13,7 +13,7 @@ from training.agent.probe import Gpu
 from training.agent.trainers import Trainer
 from training.backends import lacking
 from training.backends.base import Concern, Report
-from training.backends.connection import Connection, ForwardRefused, Target, make
+from training.backends.connection import Connection, ForwardRefused, Target, log_in
 from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host, Looked
 from training.errors import TrainingError
@@ -32,8 +32,7 @@ def look(name: str, label: str, entry: Entry) -> Report:
     """What a run would get there; what goes wrong in looking is a concern that would stop a run."""
     until = time.monotonic() + CHECK_S
     try:
-        with closing(make(target_of(entry), entry.ssh_client)) as connection:
-            connection.connect(CONNECT_S)
+        with closing(log_in(target_of(entry), entry.ssh_client, CONNECT_S)) as connection:
             forwards = Forwards(connection)
             try:
                 looked = _looked(Host(connection, entry), until - time.monotonic())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends.base import Said
-from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, Process, make
+from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, Process, log_in, make
 from training.backends.connection.forwarding import Door, forward_or_relay, sweep
 from training.backends.connection.framing import read_some, write_all
 from training.backends.connection.transfer import Fetched, fetch_tree
@@ -195,12 +195,12 @@ class Session(threading.Thread):
 
     def _connect(self) -> None:
         self._hang_up()
-        connection = make(target_of(self.entry), self.entry.ssh_client)
-        try:
-            connection.connect(AGAIN_S if self._was_started else LOGIN_S)
-        except BaseException:
-            connection.close()
-            raise
+        target, client = target_of(self.entry), self.entry.ssh_client
+        if self._was_started:  # who calls has a loop of its own
+            connection = make(target, client)
+            connection.connect(AGAIN_S)
+        else:
+            connection = log_in(target, client, LOGIN_S, pause=self._end.wait)
         self._connection, self._host = connection, self.host_class(connection, self.entry)
 
     # 2: the interpreter, and the GPU.
