@@ -14,16 +14,20 @@ import tarfile
 import tempfile
 import time
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
-SERVER, BACKEND = sys.argv[1].rstrip("/") + "/api/training/", sys.argv[2]
+HOST = platform.node()
+SERVER, BACKEND, TOKEN = [*sys.argv[1:], os.environ.get("TOKEN")] if len(sys.argv) == 3 else sys.exit(__doc__)
+ABOUT = {"backend": BACKEND, "agent": hashlib.sha256(HOST.encode()).hexdigest(), "host": HOST}
 
 
 def ask(method, path, token, body=None):
     """Send bytes, or an object as JSON; returns the answer's bytes."""
     data = json.dumps({"v": 1, **body}).encode() if isinstance(body, dict) else body
-    headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
-    request = urllib.request.Request(SERVER + path, data, headers, method=method)  # noqa: S310 - SERVER is yours
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    url = f"{SERVER.rstrip('/')}/api/training/{path}"
+    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - SERVER is yours
     return urllib.request.urlopen(request, timeout=60).read()  # noqa: S310
 
 
@@ -36,25 +40,31 @@ def predictions(job, folder):
             yield {"instance_id": row["instance_id"], "schema_name": schema, "payload": payload}
 
 
-def carry_out(job, token, said):
-    """One run, from its bundle to its result; `said` is how many events the server has."""
-    run, running = f"runs/{job['run_id']}/", {"event": "status", "state": "running", "host": platform.node()}
-    ask("POST", run + "report", token, {"first": said, "events": [dict(running, step="counting")]})
+def carry_out(job, token, n_events, **more):
+    """One run, from its bundle to its result; the server has `n_events` events of it."""
+    run, running = f"runs/{job['run_id']}/", {"event": "status", "state": "running", "host": HOST}
+    ask("POST", run + "report", token, {"first": n_events, "events": [dict(running, step="counting")]})
     packed = ask("GET", run + "bundle", token)
     hashlib.sha256(packed).hexdigest() == job["bundle_sha256"] or sys.exit("This is another bundle")
     with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         tar.extractall(folder, filter="data")  # no links, no devices, no way out of the folder
         lines = [json.dumps(line).encode() + b"\n" for line in predictions(job, Path(folder))]
     end = {"event": "result", "status": "success", "n_predictions": len(lines)}
-    stop = json.loads(ask("POST", run + "report", token, {"first": said + 1, "events": [end]}))["stop"]
+    stop = json.loads(ask("POST", run + "report", token, {"first": n_events + 1, "events": [end]}))["stop"]
     ask("PUT", run + "predictions", token, b"".join(lines))
-    ask("POST", run + "result", token, {"exit_code": 4 if stop else 0, "n_events": said + 2})
+    ask("POST", run + "result", token, {"exit_code": 4 if stop else 0, "n_events": n_events + 2})
 
 
-while True:
-    about = {"backend": BACKEND, "agent": f"small-agent-{platform.node()[:40]}", "host": platform.node()}
-    given = json.loads(ask("POST", "claim", os.environ["TOKEN"], about))
-    try:
-        carry_out(given["job"], given["token"], given["n_events"]) if given["job"] else time.sleep(given["ask_again_s"])
-    except urllib.request.HTTPError as refusal:
-        print(refusal, refusal.read())
+try:
+    while True:
+        given = json.loads(ask("POST", "claim", TOKEN, ABOUT))
+        try:
+            carry_out(**given) if given["job"] else time.sleep(given["ask_again_s"])
+        except urllib.request.HTTPError as refusal:
+            print(refusal, refusal.read())
+except (OSError, HTTPException) as error:
+    sys.exit(f"No work from {SERVER}: {error}")
+except (ValueError, LookupError, TypeError):
+    sys.exit(f"No work from {SERVER}: what answers there does not speak the protocol")
+except KeyboardInterrupt:
+    sys.exit("The agent ends")

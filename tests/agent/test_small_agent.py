@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from jobfolders import CODE, make_job, wait_for
-from standin import BACKEND_TOKEN, RUN_TOKEN, Site
+from standin import BACKEND_TOKEN, RUN_TOKEN, Site, free_port, hang_up, says, shows_page
 
 AGENT = CODE / "examples" / "small-agent" / "agent.py"
 
@@ -46,8 +46,41 @@ def test_it_goes_on_with_the_numbers_of_a_run_that_it_is_given_again(tmp_path):
     assert site.result["n_events"] == 9 and len(site.events) == 2
 
 
-def test_it_knows_no_code_of_ours_and_has_at_most_60_lines():
+@pytest.mark.parametrize(
+    "act, words",
+    [
+        (says(401, "unknown_token", "This token is not known here"), "HTTP Error 401: Unauthorized"),
+        (shows_page(200), "what answers there does not speak the protocol"),
+        (lambda handler: handler.body() and handler.send(200, b"[]"), "what answers there does not speak the protocol"),
+        (hang_up, "Remote end closed connection without response"),
+    ],
+)
+def test_a_server_that_has_no_work_for_it_is_one_sentence(act, words):
+    site = Site()
+    site.then("claim", act)
+    with site.serving() as url:
+        assert ended(url, "lab") == "No work from %s: %s" % (url, words)
+
+
+def test_a_server_that_is_not_there_is_one_sentence():
+    said = ended("http://127.0.0.1:%d" % free_port(), "lab")
+    assert said.startswith("No work from http://127.0.0.1:") and "Connection refused" in said and "\n" not in said
+
+
+def test_without_a_server_it_says_how_it_is_started():
+    assert "python agent.py SERVER BACKEND" in ended()
+
+
+def ended(*words):
+    """What it says last, of an agent that cannot work."""
+    env = {"PATH": os.environ["PATH"], "TOKEN": BACKEND_TOKEN}
+    process = subprocess.run([sys.executable, "-I", str(AGENT), *words], env=env, stderr=subprocess.PIPE, timeout=60)
+    assert process.returncode == 1
+    return process.stderr.decode().strip()
+
+
+def test_it_knows_no_code_of_ours_and_is_small():
     text = Path(AGENT).read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 60
+    assert len(text.splitlines()) <= 70, "docs/agent-protocol.md says so"
     assert "training.agent" not in text and "import training" not in text
     assert RUN_TOKEN not in text
