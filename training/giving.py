@@ -19,7 +19,8 @@ from training.config import folder_of
 from training.errors import UnknownBackend
 from training.intake.reports import storing
 from training.models import BackendToken, Run, RunToken
-from training.states import QUEUED, RUNNING, SUCCESS
+from training.states import RUNNING, SUCCESS
+from training.whose import of_file
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -87,7 +88,7 @@ def work_for(asking: Asking, config: ProjectConfig, may_start: bool = True) -> G
 
 def claim(asking: Asking, config: ProjectConfig, may_start: bool) -> Run | NoWork:
     """Make the oldest queued run of this backend the running one, where it is its turn."""
-    if not waiting().filter(backend=asking.backend).exists():
+    if not runs.waiting(config.file).filter(backend=asking.backend).exists():
         return NoWork(f"no run waits for {asking.backend}")
     if not may_start:
         return NoWork("the project file has errors, and no run starts until it is mended")
@@ -95,14 +96,13 @@ def claim(asking: Asking, config: ProjectConfig, may_start: bool) -> Run | NoWor
         return NoWork(f"the project file names no backend '{asking.backend}' that agents work for")
     if not now.is_supervised(asking.at):
         return NoWork("no supervisor is at work on the server, so no run starts")
+    if now.project_at_work(config.file, asking.at):
+        return NoWork("the supervisor at work has another project file, so no run of this one starts")
     first = could_start(asking, config).first()
     if first is None or first.backend != asking.backend:
         return NoWork("another run comes first")
-    return runs.claim([asking.backend], asking.at, asking.agent) or NoWork("another run was started just now")
-
-
-def waiting() -> QuerySet[Run]:
-    return Run.objects.filter(status=QUEUED, stop_asked_at__isnull=True).order_by("created_at", "id")
+    claimed = runs.claim(config.file, [asking.backend], asking.at, asking.agent)
+    return claimed or NoWork("another run was started just now")
 
 
 def is_for_agents(backend: str, config: ProjectConfig) -> bool:
@@ -116,7 +116,7 @@ def could_start(asking: Asking, config: ProjectConfig) -> QuerySet[Run]:
     """The queued runs that this one has to be older than: those that need no agent, and those whose agents ask too."""
     ready = [name for name in backends.names(config) if not backends.pulls(name, config)]
     asked = asks_these_days(asking.at).values("backend")
-    return waiting().filter(Q(backend__in=[*ready, asking.backend]) | Q(backend__in=asked))
+    return runs.waiting(config.file).filter(Q(backend__in=[*ready, asking.backend]) | Q(backend__in=asked))
 
 
 def asks_these_days(at: datetime) -> QuerySet[BackendToken]:
@@ -127,15 +127,16 @@ def asks_these_days(at: datetime) -> QuerySet[BackendToken]:
 # What is over.
 
 
-def dropped(kept: Sequence[str], retain: int) -> list[str]:
-    """Of the runs whose models an agent still keeps, those that retention has dropped; `retain` is `retain_runs`.
+def dropped(kept: Sequence[str], config: ProjectConfig) -> list[str]:
+    """Of the runs whose models an agent still keeps, those that retention has dropped.
 
     A run that is not here and is newer than those that are kept was not dropped: the database was restored from before
     it, or made anew.
     """
     if not kept:
         return []
-    newest = Run.objects.filter(status=SUCCESS).order_by("-created_at", "-id").values_list("pk", flat=True)
+    retain, ours = config.model_training.retain_runs, of_file(Run.objects.filter(status=SUCCESS), config.file)
+    newest = ours.order_by("-created_at", "-id").values_list("pk", flat=True)
     oldest_kept = next(iter(newest[retain - 1 : retain]), "")
     here = set(Run.objects.filter(pk__in=kept).values_list("pk", flat=True))
     return [run_id for run_id in kept if run_id < oldest_kept and run_id not in here]

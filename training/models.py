@@ -52,6 +52,7 @@ class Run(models.Model):
     seed = models.IntegerField(default=0)
     source = models.CharField(max_length=10, default="manual")  # manual, api, auto
     requested_by = models.CharField(max_length=150, blank=True)
+    project_file = models.TextField(blank=True, default="")  # whose run it is, see training.whose; empty: anybody's
 
     status = models.CharField(max_length=10, default="queued")
     phase = models.CharField(max_length=20, blank=True)

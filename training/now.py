@@ -11,6 +11,7 @@ from django.db.models import Count
 from training.models import Run, SupervisorLease
 from training.soundrows import sound
 from training.states import AHEAD, QUEUED, RUNNING
+from training.whose import is_another
 
 # A supervisor renews its lease about every second; after this long it has died or hangs, and runs stand still.
 SUPERVISOR_SILENT_S = 15.0
@@ -89,17 +90,9 @@ def project_at_work(mine: Path, at: datetime) -> str:
 
 
 def other_project(lease: SupervisorLease | None, mine: Path) -> str:
-    """The lease's project file, where it is another one than `mine`; else empty, also where it does not say.
-
-    By whatever path: of one that is not here (its supervisor is on another machine, or has the folder mounted
-    elsewhere) the name counts.
-    """
+    """The lease's project file, where it is another one than `mine`; else empty, also where it does not say."""
     theirs = lease.project_file if lease else ""
-    try:
-        is_mine = not theirs or Path(theirs).samefile(mine)
-    except OSError:
-        is_mine = Path(theirs).name == mine.name
-    return "" if is_mine else theirs
+    return theirs if is_another(theirs, mine) else ""
 
 
 def _works(lease: SupervisorLease | None, at: datetime) -> bool:

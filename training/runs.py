@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.db import IntegrityError, connection, transaction
@@ -19,6 +20,7 @@ from training.models import NO_PROGRESS, AuditEntry, Prediction, Run, RunItem, S
 from training.nearest import nearest
 from training.project import Project
 from training.states import AHEAD, CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
+from training.whose import files, is_another, is_renamed, noted, of_file
 
 if TYPE_CHECKING:
     from training.agent.trainers import Trainer
@@ -63,6 +65,7 @@ def create(
         seed=_seed(seed),
         source=source,
         requested_by=requested_by[:MOST_BY],
+        project_file=noted(config.file),
         status=QUEUED,
         created_at=now or timezone.now(),
     )
@@ -203,14 +206,37 @@ def _level_of(to: str) -> str:
     return "error" if to == ERROR else "step"
 
 
-def claim(backends: Collection[str], now: datetime | None = None, agent: str = "") -> Run | None:
+def waiting(project_file: Path) -> QuerySet[Run]:
+    """The queue of a project file, oldest first; runs that were asked to stop are out of it already."""
+    queued = Run.objects.filter(status=QUEUED, stop_asked_at__isnull=True)
+    return of_file(queued, project_file).order_by("created_at", "id")
+
+
+def claim(project_file: Path, backends: Collection[str], now: datetime | None = None, agent: str = "") -> Run | None:
     """Make the oldest queued run of these backends the running one; None where there is none, or somebody was first.
 
-    A run whose backend is not among them waits, and holds nobody up. `agent` is who claims it, where an agent does.
+    A run whose backend is not among them waits, and holds nobody up; so does one of another project file. `agent` is
+    who claims it, where an agent does.
     """
-    waiting = Run.objects.filter(status=QUEUED, backend__in=backends, stop_asked_at__isnull=True)
-    run = waiting.order_by("created_at", "id").first()
-    return run if run and move(run, RUNNING, "building the bundle", now=now, agent=agent) else None
+    run = waiting(project_file).filter(backend__in=backends).first()
+    columns = {"agent": agent, "project_file": noted(project_file)}
+    return run if run and move(run, RUNNING, "building the bundle", now=now, **columns) else None
+
+
+def adopt(project_file: Path) -> list[str]:
+    """Give the project file's runs the name that it has now; returns the names and paths that it had before.
+
+    For it may be renamed and moved once more, and what a run was asked for with must not be two steps away.
+    """
+    mine = noted(project_file)
+    earlier = [
+        file
+        for file in files(Run.objects.exclude(project_file__in=("", mine)))
+        if not is_another(file, project_file) or is_renamed(file, project_file)
+    ]
+    if earlier:
+        Run.objects.filter(project_file__in=earlier).update(project_file=mine)
+    return earlier
 
 
 def any_to_care_for() -> bool:

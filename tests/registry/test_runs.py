@@ -185,17 +185,17 @@ def test_columns_of_a_move_and_records_of_facts_cannot_smuggle_a_state(run: Run)
 def test_the_oldest_is_claimed_first_and_others_wait(project: ProjectConfig) -> None:
     second = runs.create(project, "stand-in", ["sentiment"], now=after(1))
     first = runs.create(project, "stand-in", ["sentiment"], now=NOW)
-    claimed = runs.claim(["local"], after(2))
+    claimed = runs.claim(project.file, ["local"], after(2))
     assert claimed == first and (claimed.status, claimed.phase, claimed.started_at) == ("running", "building", after(2))
-    assert runs.claim(["local"], after(2)) is None, "one runs"
+    assert runs.claim(project.file, ["local"], after(2)) is None, "one runs"
     runs.move(claimed, ERROR, "over")
-    assert runs.claim(["local"], after(3)) == second
+    assert runs.claim(project.file, ["local"], after(3)) == second
 
 
 def test_a_run_that_waits_for_an_agent_holds_nobody_up(project: ProjectConfig) -> None:
     runs.create(project, "stand-in", ["sentiment"], backend="lab", now=NOW)
     local = runs.create(project, "stand-in", ["sentiment"], now=after(1))
-    assert runs.claim(["local", "gpu-server"]) == local
+    assert runs.claim(project.file, ["local", "gpu-server"]) == local
 
 
 # Stopping.
@@ -223,13 +223,13 @@ def test_a_run_that_is_over_says_so(run: Run, end: str) -> None:
 
 
 def test_a_run_that_was_claimed_while_it_was_being_cancelled_gets_the_wish(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    project: ProjectConfig, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = runs.get
 
     def get_then_claim(run_id: str) -> Run:
         seen = real(run_id)
-        runs.claim(["local"])
+        runs.claim(project.file, ["local"])
         return seen
 
     monkeypatch.setattr(runs, "get", get_then_claim)

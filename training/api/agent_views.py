@@ -119,7 +119,7 @@ class Claim(AgentView):
         known, is_of_now = project()
         asking = giving.Asking(record.backend, said["agent"], host[: tokens.LONGEST_HOST], at, began)
         answer = told(giving.work_for(asking, known, may_start=is_of_now))
-        dropped = giving.dropped(said.get("kept") or [], known.model_training.retain_runs)
+        dropped = giving.dropped(said.get("kept") or [], known)
         return Response({**answer, **({"dropped": dropped} if dropped else {})})
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django import db
@@ -24,7 +25,8 @@ from training.supervisor.errand import Errand
 from training.supervisor.lease import Lease
 from training.supervisor.packing import pack
 from training.supervisor.retraining import retrain
-from training.supervisor.waiting import Turn, say_who_is_awaited
+from training.supervisor.waiting import Turn, say_which_file_is_awaited, say_who_is_awaited
+from training.whose import is_another, noted, of_file
 
 if TYPE_CHECKING:
     from training.backends.agent import TokenRecord
@@ -96,7 +98,7 @@ class Supervisor:
         Raises ConfigError at once where the project file has errors; later errors in it hold queued runs up.
         """
         self._config = self._load().config
-        self.lease.project_file = str(self._config.file)
+        self.lease.project_file = noted(self._config.file)
         try:
             while not (self._told_to_stop or until()):
                 pause = self._guarded_tick()
@@ -198,7 +200,10 @@ class Supervisor:
             return False
         if self._settling or self._unsettled() is not None:
             return self._settle()
-        return self._take(now)
+        if self._take(now):
+            return True
+        # All that there is to care for may be another project file's.
+        return self._has_nothing_in_hand and self._look_for_answers(now)
 
     def _notice_gap(self, now: datetime) -> None:
         """After a gap in which nobody could be heard, the silence of a run's agent is measured anew.
@@ -223,8 +228,7 @@ class Supervisor:
     def _hold_lease(self, now: datetime) -> bool:
         holds = self.lease.hold(now)
         if holds and not self._holds:
-            logger.info("This supervisor works now")
-            self._said.pop("lease", None)
+            self._begin()
         if not holds:
             if self._holds:
                 logger.warning("Another supervisor has taken the lease; this one stops working and waits")
@@ -233,6 +237,12 @@ class Supervisor:
             self._say_once("lease", words + self._apart())
         self._holds = holds
         return holds
+
+    def _begin(self) -> None:
+        logger.info("This supervisor works now")
+        self._said.pop("lease", None)
+        for earlier in runs.adopt(self._file) if self._file else ():
+            logger.warning("Runs that were asked for with %s are taken for runs of %s", earlier, self._file)
 
     def _apart(self) -> str:
         """That the other one has another project file, where that is so: no run of ours is started meanwhile."""
@@ -273,6 +283,28 @@ class Supervisor:
             raise ConfigError("There is no project file without errors to go by")
         return self._config
 
+    @property
+    def _file(self) -> Path | None:
+        """What this supervisor works with; None where it has been faulty from the start."""
+        known = self._config or self._read_config()
+        return known.file if known else None
+
+    def _config_of(self, run: Run) -> tuple[ProjectConfig, Fault | None]:
+        """The project file that a running run goes by, which may be another one than this supervisor's.
+
+        One run runs at a time, so whoever works brings it to its end. Where its file cannot be read it ends as an error
+        for that reason, and what can be reached of its worker by the file that is here is ended with it.
+        """
+        mine = self._known_config()
+        if not is_another(run.project_file, mine.file):
+            return mine, None
+        try:
+            return config.load(Path(run.project_file)).config, None
+        except ConfigError:
+            text = f"The project file of this run, {run.project_file}, cannot be read, and the supervisor at work has "
+            hint = "`potato validate` says what is wrong with it; mend it, and start the run again with it"
+            return mine, Fault(f"{text}{mine.file}", "other_project", hint)
+
     # The queue.
 
     def _judge_queue(self, now: datetime) -> None:
@@ -285,8 +317,10 @@ class Supervisor:
         project = self._read_config()
         if project is None:
             return
+        say_which_file_is_awaited(project.file, now)
         runs.ask_now_for_what_lies_ahead(now)
-        waiting = list(Run.objects.filter(status=QUEUED).exclude(backend__in=self._ready(project)))
+        ours = of_file(Run.objects.filter(status=QUEUED), project.file)
+        waiting = list(ours.exclude(backend__in=self._ready(project)))
         records = checking.records(run.backend for run in waiting)
         for run in waiting:
             record = records.get(run.backend)
@@ -309,9 +343,9 @@ class Supervisor:
         if project is None:
             return False
         ready = self._ready(project)
-        if self._turn.is_an_agents(ready, now):
+        if self._turn.is_an_agents(project.file, ready, now):
             return False
-        run = runs.claim(ready, now)
+        run = runs.claim(project.file, ready, now)
         if run is None:
             return False
         self.charge = self._charge(run, project, now)
@@ -357,7 +391,8 @@ class Supervisor:
 
         Or for one that an agent has claimed just now, which nobody had.
         """
-        charge = self._charge(run, self._known_config(), now)
+        project, unreadable = self._config_of(run)
+        charge = self._charge(run, project, now)
         try:
             job = charge.jobdir.read_job()
         except (OSError, ValueError):
@@ -372,6 +407,7 @@ class Supervisor:
             runs.record(run.id, taken_up=0)
         elif run.taken_up > MOST_TAKEN_UP:
             charge.lost = True
+        charge.unfit = unreadable or charge.unfit
         return charge
 
     def _care(self, run: Run, now: datetime) -> bool:
@@ -551,9 +587,10 @@ class Supervisor:
             if one.level in ("warning", "error"):
                 runs.step(charge.run_id, one.text, one.level, at=now)
 
-    @staticmethod
-    def _unsettled() -> Run | None:
-        return Run.objects.filter(finished_at__isnull=False, settled_at__isnull=True).order_by("finished_at").first()
+    def _unsettled(self) -> Run | None:
+        """The run whose end has been waiting longest for what follows it."""
+        rows = Run.objects.filter(finished_at__isnull=False, settled_at__isnull=True).order_by("finished_at")
+        return of_file(rows, self._file).first() if self._file else None
 
     def _settle(self) -> bool:
         """What follows an end: write-back, retention; a supervisor killed in it leaves it to the next one."""

@@ -10,6 +10,7 @@ from training.errors import NotTrainable
 from training.models import Run
 from training.project import Project
 from training.states import QUEUED, RUNNING
+from training.whose import of_file
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 def retrain(config: ProjectConfig, now: datetime) -> Run | None:
     """Ask for a run where `auto_retrain` wants one; None where it does not (yet).
 
-    Counted are single answers to the schemas, of all annotators, since the last run of the same trainer and schemas,
-    whoever asked for that one and however it ended: what failed on these answers fails on them again. Raises BadRequest
-    or UnknownBackend where the section asks for what cannot be, ProjectError where the project cannot be read.
+    Counted are single answers to the schemas, of all annotators, since the project file's last run of the same trainer
+    and schemas, whoever asked for that one and however it ended: what failed on these answers fails on them again.
+    Raises BadRequest or UnknownBackend where the section asks for what cannot be, ProjectError where the project cannot
+    be read.
     """
     wanted = config.model_training.auto_retrain
-    if not wanted.enabled or wanted.trainer is None or _is_busy():
+    if not wanted.enabled or wanted.trainer is None or _is_busy(config):
         return None
-    last = Run.objects.filter(trainer=wanted.trainer, schemas=wanted.schemas).order_by("-created_at", "-id").first()
+    alike = of_file(Run.objects.filter(trainer=wanted.trainer, schemas=wanted.schemas), config.file)
+    last = alike.order_by("-created_at", "-id").first()
     if last and (now - last.created_at).total_seconds() < wanted.min_interval_s:
         return None
     try:
@@ -45,6 +48,6 @@ def answers_in(stats: dict[str, object]) -> int:
     return sum(schema["n_answers"] for schema in schemas.values())  # type: ignore[attr-defined]
 
 
-def _is_busy() -> bool:
+def _is_busy(config: ProjectConfig) -> bool:
     """What waits or runs comes first, and is built of the newest answers anyway."""
-    return Run.objects.filter(status__in=(QUEUED, RUNNING)).exists()
+    return of_file(Run.objects.filter(status__in=(QUEUED, RUNNING)), config.file).exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
+from pathlib import Path
 
 from django.db.models import Q
 
@@ -12,6 +13,7 @@ from training.backends.agent import NO_TOKEN, TokenRecord
 from training.giving import ASKS_WITHIN, asks_these_days
 from training.models import Run
 from training.states import QUEUED, RUNNING
+from training.whose import of_others
 
 # An agent that asks and does not take its run (it fails at each answer, say) has the turn for this long.
 MOST_TURN = 3 * ASKS_WITHIN
@@ -24,9 +26,9 @@ class Turn:
         self._run_id = ""
         self._since: datetime | None = None
 
-    def is_an_agents(self, ready: Collection[str], now: datetime) -> bool:
+    def is_an_agents(self, project_file: Path, ready: Collection[str], now: datetime) -> bool:
         """Whether an older run than those of the `ready` backends should have the turn, though it cannot start yet."""
-        run = awaited(ready, now)
+        run = awaited(project_file, ready, now)
         if run is None:
             return False
         if run.id != self._run_id or self._since is None:
@@ -34,9 +36,9 @@ class Turn:
         return now - self._since < MOST_TURN
 
 
-def awaited(ready: Collection[str], now: datetime) -> Run | None:
+def awaited(project_file: Path, ready: Collection[str], now: datetime) -> Run | None:
     """The oldest queued run whose agent asks these days, where it is older than all of the `ready` backends."""
-    waiting = Run.objects.filter(status=QUEUED, stop_asked_at__isnull=True).order_by("created_at", "id")
+    waiting = runs.waiting(project_file)
     first = waiting.filter(backend__in=ready).first()
     if first is None:
         return None
@@ -50,6 +52,14 @@ def say_who_is_awaited(run: Run, record: TokenRecord | None, now: datetime) -> N
     text = _words(run.backend, record, now)
     if text and text != run.step and not Run.objects.filter(status=RUNNING).exists():
         runs.step_in_queue(run.id, text, now)
+
+
+def say_which_file_is_awaited(mine: Path, now: datetime) -> None:
+    """Write into the steps of each queued run of another project file that it waits for a supervisor with that one."""
+    for run in of_others(Run.objects.filter(status=QUEUED), mine):
+        text = f"waiting for a supervisor of {run.project_file}; the one at work has {mine}"
+        if text != run.step:
+            runs.step_in_queue(run.id, text, now)
 
 
 def _words(backend: str, record: TokenRecord | None, now: datetime) -> str:

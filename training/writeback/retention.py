@@ -16,6 +16,7 @@ from django.db.models import Exists, OuterRef
 from training import bulk
 from training.models import MetricPoint, Prediction, Run, RunItem, StepLine
 from training.states import ENDS, SUCCESS
+from training.whose import of_file
 
 if TYPE_CHECKING:
     from training.config import ProjectConfig
@@ -26,13 +27,13 @@ logger = logging.getLogger("training.writeback")
 def prune(config: ProjectConfig, now: datetime, check: Callable[[], None] = lambda: None) -> list[str]:
     """Drop all but the `retain_runs` newest successful runs and as many of the others; returns the ids of what went.
 
-    The two are counted apart, so that a few mistyped or cancelled runs do not push out a good model. A run stays that
-    is not over, that waits to be settled, or that has live prelabels. What goes is the run's row, its log, curves,
-    ledger and predictions, and its folder below the project's training/runs. Verdicts of reviewers stay. A pruning
-    that was killed is finished by the next one.
+    The two are counted apart, so that a few mistyped or cancelled runs do not push out a good model; runs of another
+    project file are left to that one. A run stays that is not over, that waits to be settled, or that has live
+    prelabels. What goes is the run's row, its log, curves, ledger and predictions, and its folder below the project's
+    training/runs. Verdicts of reviewers stay. A pruning that was killed is finished by the next one.
     """
     dropped = []
-    for run_id in _old(config.model_training.retain_runs):
+    for run_id in _old(config):
         check()
         try:
             _drop_folder(config.runs, run_id)
@@ -45,11 +46,12 @@ def prune(config: ProjectConfig, now: datetime, check: Callable[[], None] = lamb
     return dropped
 
 
-def _old(retain: int) -> list[str]:
-    newest = Run.objects.order_by("-created_at", "-id").values_list("pk", flat=True)
+def _old(config: ProjectConfig) -> list[str]:
+    ours, retain = of_file(Run.objects.all(), config.file), config.model_training.retain_runs
+    newest = ours.order_by("-created_at", "-id").values_list("pk", flat=True)
     kept = {*newest.filter(status=SUCCESS)[:retain], *newest.exclude(status=SUCCESS)[:retain]}
     live = Prediction.objects.filter(run=OuterRef("pk"), outcome="published")
-    done = Run.objects.filter(status__in=ENDS, settled_at__isnull=False).exclude(pk__in=kept)
+    done = ours.filter(status__in=ENDS, settled_at__isnull=False).exclude(pk__in=kept)
     return list(done.exclude(Exists(live)).order_by("created_at", "id").values_list("pk", flat=True))
 
 
