@@ -47,7 +47,10 @@ class RunFolder:
         """Up to `at_most` events from number `seq`, which starts at byte `offset`; the number and byte after them."""
         tail = EventTail(self.jobdir.events)
         tail.seq, tail.offset = seq, offset
-        return read_some(tail, at_most), tail.seq, tail.offset
+        try:
+            return read_some(tail, at_most), tail.seq, tail.offset
+        except OSError:  # a byte beyond what any file has
+            return [], seq, offset
 
     def has_events_at(self, offset: int) -> bool:
         """Whether a whole line starts at that byte."""

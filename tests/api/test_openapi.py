@@ -84,6 +84,11 @@ def test_a_run_is_described_with_every_field_that_it_has(key: Any, make_run: Any
     assert key.get("runs").json()["results"][0].keys() == described_fields.keys() == set(RunSerializer.Meta.fields)
 
 
+def test_a_place_is_described_with_every_field_that_it_has(key: Any) -> None:
+    described_fields = yaml.safe_load(described())["components"]["schemas"]["Place"]["properties"]
+    assert key.get("backends").json()[0].keys() == described_fields.keys()
+
+
 def test_the_description_is_served_to_who_may_read_it(key: Any, nobody: Any, session: Any) -> None:
     assert nobody.get("schema").status_code == 401
     answer = key.get("schema")

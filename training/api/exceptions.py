@@ -115,9 +115,8 @@ def of_validation(detail: Any) -> dict[str, Any]:
     code = getattr(found, "code", "invalid")
     if field in ("", "non_field_errors"):
         return {"error": str(found), "code": "bad_request"}
-    missing = code in ("required", "null", "blank", "empty")
-    sentence = f"The field '{field}' is missing" if missing else f"The field '{field}' is wrong: {found}"
-    return {"error": sentence, "code": "bad_request", "field": field}
+    said = {"required": "missing", "null": "missing", "blank": "empty", "empty": "empty"}.get(code, f"wrong: {found}")
+    return {"error": f"The field '{field}' is {said}", "code": "bad_request", "field": field}
 
 
 def first_of(detail: Any, path: str = "") -> tuple[str, Any]:

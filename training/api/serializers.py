@@ -259,6 +259,7 @@ class PlaceSerializer(serializers.Serializer):
     label = serializers.CharField()  # type: ignore[assignment]  # DRF takes declared fields off the class
     description = serializers.CharField()
     default = serializers.BooleanField()
+    broken = serializers.CharField(help_text="Why nothing can run there, whatever is done; else empty.")
     token = TokenSerializer(allow_null=True, help_text="Of a backend whose agents come for work; null where none.")
 
 
