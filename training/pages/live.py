@@ -13,7 +13,7 @@ from training import config, now
 from training.errors import ConfigError
 from training.models import Run
 from training.pages.access import labels
-from training.pages.waiting import why
+from training.pages.waiting import awaits_its_file, why
 from training.states import QUEUED, SILENCE
 
 # What a page asks for. "going" and "stopping" before the end; after it "ended" while the supervisor still judges
@@ -33,6 +33,7 @@ def live_context(found: Run) -> dict[str, Any]:
         "now": seen,
         "at": at,
         "waits": why(found, seen, at) if found.status == QUEUED else None,
+        "awaits_file": found.is_over and found.settled_at is None and awaits_its_file(found, seen),
         "stopping": stopping_words(found, at),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -72,12 +73,18 @@ def awaits_its_file(run: Run, seen: Now) -> bool:
     return bool(at_work) or is_another(run.project_file, Path(settings.POTATO_CONFIG or "."))
 
 
+def serve_command(project_file: str) -> str:
+    return f"potato serve {shlex.quote(project_file)}"
+
+
 def _reasons(runs: Sequence[Run], before: int, seen: Now, at: datetime) -> list[Waits]:
     places = _agent_places(runs)
     records = checking.records(places or ())
     ours = [run for run in runs if not awaits_its_file(run, seen)]
     return [
-        _waits(run, before + ours.index(run), seen, places, records, at) if run in ours else Waits(run, FILE)
+        _waits(run, before + ours.index(run), seen, places, records, at)
+        if run in ours
+        else Waits(run, FILE, command=serve_command(run.project_file))
         for run in runs
     ]
 
