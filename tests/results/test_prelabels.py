@@ -11,8 +11,10 @@ import pytest
 from tests.results.conftest import NOW
 from training import writeback
 from training.config import ProjectConfig, load
+from training.errors import ProjectError
 from training.models import Run
 from training.project import Project
+from training.supervisor import concluding
 
 pytestmark = pytest.mark.django_db
 Predict = Callable[..., Run]
@@ -135,6 +137,29 @@ def test_the_file_is_replaced_whole_or_not_at_all(project: ProjectConfig) -> Non
         writeback.export(project, check=stop)
     assert (project.training / "prelabels.jsonl").read_bytes() == before
     assert [path.name for path in project.training.iterdir()] == ["prelabels.jsonl"]
+
+
+def test_the_file_loses_no_item_to_a_data_file_that_is_gone_or_breaks_off(project: ProjectConfig) -> None:
+    before = writeback.export(project).read_bytes()
+    data = project.root / "items.jsonl"
+    data.rename(project.root / "items.json")
+    (project.root / "items.json").write_text('[{"id": "a", "text": "the text of a"},')
+    broken = project.file.read_text().replace('"items.jsonl"', '"items.json"')
+    with pytest.raises(ProjectError, match=r"^prelabels\.jsonl stays as it was.* items\.jsonl \(No such file"):
+        writeback.export(project)
+    project.file.write_text(broken)
+    with pytest.raises(ProjectError, match=r"lost: 1 data file could not be read to its end: items\.json"):
+        writeback.export(load(project.file).config)
+    assert (project.training / "prelabels.jsonl").read_bytes() == before
+
+
+def test_a_run_whose_write_back_failed_does_not_say_that_it_goes_on(project: ProjectConfig, predict: Predict) -> None:
+    run = Run.objects.get(pk=predict("r1", {"a": ("positive", 0.9)}).pk)
+    (project.root / "items.jsonl").unlink()
+    concluding.settle(project, run, lambda: None)
+    run.refresh_from_db()
+    assert run.settled_at and run.step == concluding.NOT_WRITTEN_BACK
+    assert "No such file" in run.step_lines.get(level="error").text
 
 
 def test_a_project_that_reads_the_file_back_gets_the_same_items_and_no_old_prelabels(

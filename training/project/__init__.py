@@ -19,7 +19,7 @@ from training.errors import BadRequest, NotTrainable, ProjectError
 from training.project.agreement import resolve, split_of
 from training.project.annotations import Annotations, user_files
 from training.project.answers import target
-from training.project.items import Item, Items, media_of, text_of, unread_sources
+from training.project.items import UNREADABLE, Item, Items, media_of, text_of, unread_sources
 from training.project.notes import Notes, shown
 from training.project.schemas import Schema, read_schemas
 from training.project.selection import UNLABELED, Selection, Selector
@@ -96,8 +96,15 @@ class Project:
         return (record.id for record in self._items().records())
 
     def records(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """(id, fields) of every item as its data file has it, streaming."""
-        return ((record.id, record.fields) for record in self._items().records())
+        """(id, fields) of every item as its data file has it, streaming.
+
+        Raises ProjectError, after what could be read, where that is not all of a data file.
+        """
+        notes = Notes()
+        for record in self._items().records(notes):
+            yield record.id, record.fields
+        if lacking := notes.sentence(*UNREADABLE):
+            raise ProjectError(lacking)
 
     def answers(self, schema_name: str) -> dict[str, dict[str, Any]]:
         """Annotator -> item id -> target, for looking at; span offsets are in UTF-16 units of the displayed text."""

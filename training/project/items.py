@@ -57,6 +57,10 @@ UNREADABLE = (
     "{n} data file could not be read to its end: {names}",
     "{n} data files could not be read to their end: {names}",
 )
+OTHER_FORMS = (
+    "{n} data file has a form that is not read here, and is left out: {names}",
+    "{n} data files have forms that are not read here, and are left out: {names}",
+)
 
 
 class Record(NamedTuple):
@@ -195,7 +199,7 @@ class Items:
         }
         reader = readers.get(file.form)
         if reader is None:
-            notes.add(*UNREADABLE, f"{file.name} (its form is none of {', '.join(FORMS)})")
+            notes.add(*OTHER_FORMS, f"{file.name} (its form is none of {', '.join(FORMS)})")
             return
         try:
             yield from reader(file, notes)

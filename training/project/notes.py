@@ -42,6 +42,11 @@ class Notes:
     def sentences(self) -> list[str]:
         return [_sentence(one, several, kind) for (one, several), kind in self._kinds.items()]
 
+    def sentence(self, one: str, several: str) -> str:
+        """What was noted of one kind; empty where nothing was."""
+        kind = self._kinds.get((one, several))
+        return _sentence(one, several, kind) if kind else ""
+
 
 def _sentence(one: str, several: str, kind: _Kind) -> str:
     names = ", ".join(kind.named)

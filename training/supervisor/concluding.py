@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("training.supervisor")
 
 WRITING_BACK = "writing back"
+NOT_WRITTEN_BACK = "finished, but for the write-back: the log says what went wrong"
 TAKEN_BACK = "finished: the prelabels of this run were taken back"
 PORTION = 500  # ids that one query names
 # Of the mistakes that a run's row keeps, all its schemas together; a text and a label are cut at so many characters.
@@ -139,7 +140,8 @@ def settle(config: ProjectConfig, run: Run, check: Check) -> None:
     _said(run, "Tidying", lambda: drop_what_travelled(JobDir(config.runs / run.id)))
     if run.status == SUCCESS:
         _said(run, "The index of the texts", lambda: itemtexts.build(config.runs / run.id, check))
-        _said(run, "Write-back", lambda: write_back(config, run, check))
+        if not _said(run, "Write-back", lambda: write_back(config, run, check)):
+            runs.record(run.id, step=NOT_WRITTEN_BACK)
     else:
         runs.forget_predictions(run.id)
     check()
@@ -168,10 +170,11 @@ def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
         runs.step(run.id, f"finished: {n_written} of {n_read} predictions are prelabels now")
 
 
-def _said(run: Run, what: str, work: Callable[[], object]) -> None:
-    """Do the work; where it fails, say so in the run's log and go on."""
+def _said(run: Run, what: str, work: Callable[[], object]) -> bool:
+    """Do the work; where it fails, say so in the run's log and go on. Whether it was done."""
     try:
         work()
+        return True
     except (Abandoned, db.Error):
         raise
     except TrainingError as error:
@@ -181,3 +184,4 @@ def _said(run: Run, what: str, work: Callable[[], object]) -> None:
     except Exception as error:
         logger.exception("%s of run %s failed", what, run.id)
         runs.step(run.id, f"{what} failed: {type(error).__name__}: {error}", level="error")
+    return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import connection
 
 from training import bulk
+from training.errors import ProjectError
 from training.models import Prediction
 from training.project import Project, Schema
 from training.project.texts import displayed, whole
@@ -74,6 +75,8 @@ def export(
     The file takes the place of the project's `data_files` entries. Beside them it would repeat every id, which Potato
     refuses. A project that reads it back may export onto it: what an earlier export put in is replaced. `check` is
     called every few thousand items and may raise.
+
+    Raises ProjectError where a data file cannot be read to its end: annotators would lose the items of the rest.
     """
     target = target or config.training / FILE
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +89,8 @@ def export(
             file.flush()
             os.fsync(file.fileno())
         aside.replace(target)
+    except ProjectError as error:
+        raise ProjectError(f"{target.name} stays as it was, for items would be lost: {error.message}") from None
     finally:
         with suppress(OSError):
             aside.unlink()
