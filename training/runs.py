@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 SOURCES = ("manual", "api", "auto")
 MOST_BY = 150  # characters of a requester's name that are kept
 PORTION = 5000  # rows that one transaction deletes
-ANY_TO_CARE_FOR = """
-    SELECT 1 FROM training_run WHERE status IN (%s, %s)
-    UNION ALL SELECT 1 FROM training_run WHERE finished_at IS NOT NULL AND settled_at IS NULL
-    LIMIT 1
+# Whose runs there are to care for: one that runs is anybody's, for one runs at a time.
+TO_CARE_FOR = """
+    SELECT '' FROM training_run WHERE status = %s
+    UNION SELECT project_file FROM training_run WHERE status = %s
+    UNION SELECT project_file FROM training_run WHERE finished_at IS NOT NULL AND settled_at IS NULL
 """
 SEEDS = range(2**31)  # what a database's integer and numpy's seed both take
 
@@ -239,14 +240,15 @@ def adopt(project_file: Path) -> list[str]:
     return earlier
 
 
-def any_to_care_for() -> bool:
-    """Whether a run waits, runs, or has ended and is not settled: an idle supervisor asks this five times a second.
+def any_to_care_for(project_file: Path) -> bool:
+    """Whether a run of this project file waits, or has ended and is not settled, or any run runs.
 
-    In SQL, for the ORM takes ten times as long to write the statement as an index takes to answer it.
+    An idle supervisor asks this five times a second: in SQL, for the ORM takes ten times as long to write the
+    statement as an index takes to answer it.
     """
     with connection.cursor() as cursor:
-        cursor.execute(ANY_TO_CARE_FOR, [QUEUED, RUNNING])
-        return cursor.fetchone() is not None
+        cursor.execute(TO_CARE_FOR, [RUNNING, QUEUED])
+        return any(not is_another(file, project_file) for (file,) in cursor.fetchall())
 
 
 def ask_stop(

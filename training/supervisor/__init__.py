@@ -186,7 +186,7 @@ class Supervisor:
         self._notice_gap(now)
         if not self._hold_lease(now):
             return False
-        if self._has_nothing_in_hand and not runs.any_to_care_for():
+        if self._has_nothing_in_hand and self._file and not runs.any_to_care_for(self._file):
             return self._look_for_answers(now)
         run = Run.objects.filter(status=RUNNING).first()
         if self.charge and (run is None or run.id != self.charge.run_id):
@@ -200,10 +200,7 @@ class Supervisor:
             return False
         if self._settling or self._unsettled() is not None:
             return self._settle()
-        if self._take(now):
-            return True
-        # All that there is to care for may be another project file's.
-        return self._has_nothing_in_hand and self._look_for_answers(now)
+        return self._take(now)
 
     def _notice_gap(self, now: datetime) -> None:
         """After a gap in which nobody could be heard, the silence of a run's agent is measured anew.
@@ -228,7 +225,7 @@ class Supervisor:
     def _hold_lease(self, now: datetime) -> bool:
         holds = self.lease.hold(now)
         if holds and not self._holds:
-            self._begin()
+            self._begin(now)
         if not holds:
             if self._holds:
                 logger.warning("Another supervisor has taken the lease; this one stops working and waits")
@@ -238,11 +235,14 @@ class Supervisor:
         self._holds = holds
         return holds
 
-    def _begin(self) -> None:
+    def _begin(self, now: datetime) -> None:
         logger.info("This supervisor works now")
         self._said.pop("lease", None)
-        for earlier in runs.adopt(self._file) if self._file else ():
+        if self._file is None:
+            return
+        for earlier in runs.adopt(self._file):
             logger.warning("Runs that were asked for with %s are taken for runs of %s", earlier, self._file)
+        say_which_file_is_awaited(self._file, now)
 
     def _apart(self) -> str:
         """That the other one has another project file, where that is so: no run of ours is started meanwhile."""
