@@ -12,14 +12,16 @@ import pytest
 from jobfolders import TOY, make_job, python, wait_for
 from standin import RUN_TOKEN, Site, after, hang_up, lose_the_answer, says, shows_page
 
-from training.agent import client, outbox, reporter, runner, workdir
+from training.agent import client, delivery, outbox, reporter, workdir
 from training.agent.client import Contact
 from training.agent.console import Console
 from training.agent.environment import code_folder, worker_environment
 from training.agent.jobdir import EventLog, JobDir
+from training.agent.owner import Owner
+from training.agent.place import Claimed, Place
 from training.agent.process import is_held
 from training.agent.protocol import Event, Job
-from training.agent.runner import Claimed, Place, Runner, Wish
+from training.agent.runner import Runner
 from training.agent.wire import Address
 
 RUN = "20260101T000000-abcdef"
@@ -30,7 +32,7 @@ def with_toy(inherited, code):
     return dict(environment, PYTHONPATH=os.pathsep.join([str(TOY), environment["PYTHONPATH"]]))
 
 
-class Owner(Wish):
+class Person(Owner):
     why = "The run was stopped by its owner"
     wants = ""
 
@@ -45,7 +47,7 @@ class Here:
         self.site = site
         self.folder = workdir.WorkDir(folder)
         self.folder.prepare()
-        self.owner = Owner()
+        self.owner = Person()
         self.console = StringIO()
         self.address = Address.parse(url)
         self.outcome = None
@@ -403,8 +405,8 @@ def abandon(here):
     """An agent that is killed: its threads end, nothing is told, the worker lives on."""
     gone = here.runner()
     gone._fetch()
-    gone._launch()
-    gone._log.close()
+    gone.watch.worker = gone._launch()
+    gone.watch.close()
     return gone
 
 
@@ -420,7 +422,7 @@ def test_a_worker_that_outlived_its_agent_is_found_again(here):
 
 def test_a_worker_that_ended_while_no_agent_was_there_is_delivered(here):
     gone = abandon(here)
-    wait_for(lambda: not gone.launched.alive, "the worker's end")
+    wait_for(lambda: not gone.watch.worker.alive, "the worker's end")
     assert here.run().status == "success"
     assert here.site.predictions and numbers_fit(here.site)
 
@@ -431,7 +433,7 @@ def test_a_worker_that_vanished_is_told_of_and_not_started_again(here):
     ids = wait_for(gone.jobdir.read_keeper, "the keeper's note")
     os.kill(ids["keeper_pid"], signal.SIGKILL)
     os.killpg(ids["worker_pgid"], signal.SIGKILL)
-    wait_for(lambda: not gone.launched.alive, "the worker's end")
+    wait_for(lambda: not gone.watch.worker.alive, "the worker's end")
     here.run()
     (error,) = here.site.said("error")
     assert error["code"] == "run_lost" and "most likely the machine was restarted" in error["message"]
@@ -486,7 +488,7 @@ def test_a_folder_that_is_removed_ends_the_worker_and_the_run(here):
 
 
 def test_predictions_above_the_limit_are_not_sent_and_the_setting_is_named(here, monkeypatch):
-    monkeypatch.setattr(runner, "MB", 100)
+    monkeypatch.setattr(delivery, "MB", 100)
     here.site.job["max_predictions_mb"] = 1
     here.run()
     (error,) = here.site.said("error")
@@ -608,7 +610,7 @@ def test_a_run_that_is_not_ours_any_more_is_ended_and_removed(here):
 
 def test_a_success_whose_answer_nobody_got_keeps_its_model_when_it_is_tidied(here):
     gone = abandon(here)
-    wait_for(lambda: not gone.launched.alive, "the worker's end")
+    wait_for(lambda: not gone.watch.worker.alive, "the worker's end")
     workdir.result_file(gone.jobdir).write_bytes(b"{}")
     workdir.tidy(gone.jobdir)
     assert (here.jobdir.artifacts / "model.txt").exists() and not here.jobdir.bundle.exists()

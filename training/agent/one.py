@@ -32,9 +32,11 @@ from .console import Console, open_closed_streams, silence
 from .environment import code_folder, worker_environment
 from .errors import AgentError, EventsMissing, GaveUp, NoPlace, RunOver, Stopped, TokenRefused, Unfit
 from .jobdir import EventLog, JobDir
+from .owner import Owner
+from .place import Outcome, Place
 from .poll import FAILED, FINE, claimed_of
 from .protocol import KILL, TERM, UNEXPECTED, Event
-from .runner import Outcome, Place, Runner, Wish
+from .runner import Runner
 from .slurm.options import Settings
 from .wire import Address
 from .workdir import WorkDir
@@ -44,7 +46,7 @@ LOOK_S = 0.05
 NEEDED = ("server", "token", "job", "workdir")
 
 
-class Session(Wish):
+class Session(Owner):
     """What the session that started this agent wants: with `on_disconnect: cancel` its end stops the run.
 
     A signal stops it too, a second one kills it. A session that ends may send SIGHUP, which is nothing here.
@@ -178,7 +180,7 @@ class One:
             python=order.get("python") or sys.executable,
             code=code_folder(),
             console=self.console,
-            wish=self.session,
+            owner=self.session,
             keep=bool(order.get("keep")),
             names_artifacts=bool(order.get("names_artifacts")),
             make_environment=GpuOf(order, self.jobdir),

@@ -15,8 +15,9 @@ from . import lastword, probe, token, workdir
 from .client import Client, Contact
 from .console import Console, cut, open_closed_streams, printable
 from .errors import AgentError, NoPlace, TokenRefused, Unfit
+from .place import SUCCESS, Claimed, Outcome, Place
 from .protocol import AGENT_VERSION, ASK_EVERY_S, Job, json_line
-from .runner import SUCCESS, Claimed, Outcome, Place, Runner
+from .runner import Runner
 from .signals import Signals
 from .slurm import login_node
 from .slurm.options import Settings

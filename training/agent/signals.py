@@ -2,10 +2,10 @@
 
 import os
 import signal
-from typing import Any
+from typing import Any, Callable, Optional
 
+from .owner import Owner
 from .protocol import KILL, TERM
-from .runner import Wish
 
 LAST_ANSWER_S = 5.0  # for the answer to the last question of an agent that is to end
 
@@ -17,7 +17,7 @@ WISHES = (
 )
 
 
-class Signals(Wish):
+class Signals(Owner):
     """How often somebody asked the agent to end: 1 drains, 2 stops the run, 3 kills it.
 
     The handler may run in the middle of anything, so it only counts, and from the third on ends the request that is
@@ -28,6 +28,7 @@ class Signals(Wish):
         self.count = 0
         self.is_idle = True
         self._told = 0
+        self._hang_up: Optional[Callable[[], None]] = None
 
     @property
     def why(self) -> str:  # type: ignore[override]
@@ -49,10 +50,13 @@ class Signals(Wish):
         self._told = self.count
         return WISHES[min(self.count, len(WISHES)) - 1]
 
+    def may_hang_up(self, hang_up: Callable[[], None]) -> None:
+        self._hang_up = hang_up
+
     def _on_signal(self, number: int, frame: Any) -> None:
         self.count += 1
-        if self.count > 2:
-            self.hang_up()
+        if self.count > 2 and self._hang_up is not None:
+            self._hang_up()
         if self.is_idle and self.count > 1:
             raise KeyboardInterrupt
         if self.is_idle:  # a question that is under way may bring a run; a server that hangs is not waited for
