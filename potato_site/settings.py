@@ -135,7 +135,10 @@ LOGGING = {
     "filters": {"refusals": {"()": "potato_site.request_log.OneLineOfARefusal"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["refusals"]}},
     "root": {"handlers": ["stderr"], "level": os.environ.get("DJANGO_LOG_LEVEL", "WARNING").upper()},
-    "loggers": {"training": {"level": os.environ.get("DJANGO_LOG_LEVEL", "INFO").upper()}},
+    "loggers": {
+        "training": {"level": os.environ.get("DJANGO_LOG_LEVEL", "INFO").upper()},
+        "gunicorn.http.wsgi": {"level": "ERROR"},  # it warns of each HEAD, say of a probe, whose body it leaves out
+    },
 }
 
 REST_FRAMEWORK = {

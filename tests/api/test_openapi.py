@@ -94,6 +94,8 @@ def test_the_description_is_served_to_who_may_read_it(key: Any, nobody: Any, ses
     answer = key.get("schema")
     assert answer.status_code == 200
     assert b"openapi: 3" in answer.content
+    odd = key.client.get("/admin/training/api/schema?format=x", headers={**key.headers, "Accept": "image/png"})
+    assert odd.status_code == 200
     page = session().get("schema/docs")
     assert page.status_code == 200
     assert b"https://" not in page.content and b"http://" not in page.content

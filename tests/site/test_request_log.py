@@ -57,3 +57,7 @@ def test_a_mistake_of_the_site_has_its_traceback(
     User.objects.update(is_superuser=True)
     assert helper.get("/admin/training").status_code == 500
     assert "Traceback" in log.getvalue() and "a mistake of ours" in log.getvalue()
+
+
+def test_a_probe_that_asks_for_the_head_alone_is_no_line_of_the_log() -> None:
+    assert not logging.getLogger("gunicorn.http.wsgi").isEnabledFor(logging.WARNING)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.http import Http404
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.exceptions import NotAcceptable
+from rest_framework.negotiation import DefaultContentNegotiation
 from rest_framework.views import APIView
 
 from training.api.authentication import Allowed, KeyAuthentication, StaffSession
@@ -12,9 +15,20 @@ from training.api.exceptions import answer
 from training.api.people import StrictJSON
 
 
+class AnyForm(DefaultContentNegotiation):
+    """The form that `Accept` or `format` names, else the first: a description in another form is better than none."""
+
+    def select_renderer(self, request: Any, renderers: Any, format_suffix: str | None = None) -> Any:
+        try:
+            return super().select_renderer(request, renderers, format_suffix)
+        except (NotAcceptable, Http404):
+            return renderers[0], renderers[0].media_type
+
+
 class Refusing(APIView):
     """A view whose errors are JSON of the API's form, whatever its other answers are."""
 
+    content_negotiation_class = AnyForm
     authentication_classes = [KeyAuthentication, StaffSession]
     permission_classes = [Allowed]
 
