@@ -15,7 +15,8 @@ from training import runs
 from training.config import load
 from training.models import Run
 from training.states import CANCELLED
-from training.supervisor import LOOK_EVERY_S, Supervisor
+from training.supervisor import Supervisor
+from training.supervisor.looking import LOOK_EVERY_S
 from training.supervisor.retraining import retrain
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]

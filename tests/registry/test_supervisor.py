@@ -23,6 +23,7 @@ from training.models import Prediction, Run, RunItem, SupervisorLease
 from training.states import CANCELLED, ERROR, QUEUED, RUNNING, SUCCESS
 from training.supervisor import Supervisor
 from training.supervisor.charge import MOST_TAKEN_UP
+from training.supervisor.leaving import LINGER_S
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -213,7 +214,7 @@ def test_a_broken_project_file_holds_the_queue_up_and_breaks_nothing(
 
 def test_a_project_file_that_breaks_during_a_run_does_not_break_the_run(stage: Stage, running: Run) -> None:
     stage.file.write_text("}{")
-    finish_in = stage.supervisor._known_config().runs / running.id
+    finish_in = stage.supervisor.file.known().runs / running.id
     finish(finish_in)
     stage.settle()
     assert now_of(running).status == SUCCESS
@@ -321,7 +322,7 @@ def test_a_worker_that_cannot_be_killed_ends_for_the_server_and_holds_the_next_r
     assert now_of(after).status == QUEUED
     assert now_of(running).step == verdict
     assert running.step_lines.order_by("-id").values_list("level", "text")[0] == ("warning", "a folder was left there")
-    stage.turn(supervisor.LINGER_S + 1)
+    stage.turn(LINGER_S + 1)
     stage.world.ends = True
     stage.settle()
     assert now_of(after).status == SUCCESS

@@ -20,8 +20,9 @@ from training.backends import agent as agent_backend
 from training.backends.agent import AgentBackend
 from training.models import Run
 from training.states import CANCELLED, ERROR, QUEUED, RUNNING, SUCCESS
-from training.supervisor import LINGER_S, Supervisor
+from training.supervisor import Supervisor
 from training.supervisor.charge import MOST_TAKEN_UP
+from training.supervisor.leaving import LINGER_S
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
 

@@ -16,7 +16,8 @@ from training import giving, runs, writeback
 from training.agent.jobdir import JobDir
 from training.models import Prediction, Run
 from training.states import CANCELLED, ERROR, QUEUED, SUCCESS
-from training.supervisor import LINGER_S, LOOK_EVERY_S
+from training.supervisor.leaving import LINGER_S
+from training.supervisor.looking import LOOK_EVERY_S
 from training.supervisor.retraining import retrain
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from django import db
@@ -15,25 +14,30 @@ from django.utils import timezone
 
 from training import backends, checking, config, intake, runs
 from training.agent.protocol import Job
-from training.errors import ConfigError, RunIsOver, TrainingError
+from training.errors import RunIsOver, TrainingError
 from training.models import Run
 from training.now import other_project
 from training.states import ERROR, KILL, MOVE, QUEUED, RUNNING, STOP, SUCCESS, WISH, Decision, Facts, Fault, decide
 from training.supervisor.charge import MOST_TAKEN_UP, Charge, limits_of, nothing_was_started
-from training.supervisor.concluding import settle, store
+from training.supervisor.concluding import store
 from training.supervisor.errand import Errand
+from training.supervisor.faults import fault, line, outcome, remedy
 from training.supervisor.lease import Lease
+from training.supervisor.leaving import Leaving
+from training.supervisor.looking import Lookout
 from training.supervisor.packing import pack
-from training.supervisor.retraining import retrain
+from training.supervisor.projectfile import ProjectFile
+from training.supervisor.saying import Sayings
+from training.supervisor.settling import Settling
 from training.supervisor.waiting import Turn, say_which_file_is_awaited, say_who_is_awaited
-from training.whose import is_another, noted, of_file
+from training.whose import noted, of_file
 
 if TYPE_CHECKING:
     from training.backends.agent import TokenRecord
     from training.backends.base import Backend, Gateway, Said
     from training.bundle import Archive
     from training.config import Loaded, ProjectConfig
-    from training.supervisor.errand import Check
+    from training.supervisor.errand import Work
 
 logger = logging.getLogger("training.supervisor")
 
@@ -42,9 +46,6 @@ PACE_S = 0.1
 IDLE_S = 0.2
 WAITING_S = 0.3
 JUDGE_EVERY_S = 1.0  # queue timeouts
-LOOK_EVERY_S, MOST_LOOK_EVERY_S = 30.0, 600.0  # new answers, for auto_retrain
-# A worker that a kill did not end (its disk or its GPU hangs) holds the next run up for this long at most.
-LINGER_S = 30.0
 GAP_S = 5.0  # between two ticks: the machine was suspended, or had no time for us
 MOST_FAILURES = 3  # in a row, of our own making; then the run ends as an error
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # after database errors in a row; then the last one again
@@ -69,23 +70,19 @@ class Supervisor:
     ) -> None:
         self.lease = lease or Lease()
         self.charge: Charge | None = None
-        self._load = load
+        self._sayings = Sayings()
+        self.file = ProjectFile(load, self._sayings)
         self._make = make
         self._background = background
         self._gateway = gateway
-        self._config: ProjectConfig | None = None
-        self._settling: Errand | None = None
-        self._looking: Errand | None = None
-        self._looking_since: datetime | None = None
-        self._look_at: datetime | None = None
-        self._leaving: Charge | None = None
-        self._leaving_since: datetime | None = None
+        self._leaving = Leaving()
+        self._settling = Settling(self.file, self._errand)
+        self._lookout = Lookout(self.file, self._errand, self._sayings)
         self._judged_at: datetime | None = None
         self._ticked_at: datetime | None = None
         self._listening_since: datetime | None = None  # from when on agents could be heard without a gap
         self._turn = Turn()
         self._holds = False
-        self._said: dict[str, str] = {}
         self._failures = 0
         self._told_to_stop = False
         self._wake = threading.Event()
@@ -97,8 +94,7 @@ class Supervisor:
 
         Raises ConfigError at once where the project file has errors; later errors in it hold queued runs up.
         """
-        self._config = self._load().config
-        self.lease.project_file = noted(self._config.file)
+        self.lease.project_file = noted(self.file.load().file)
         try:
             while not (self._told_to_stop or until()):
                 pause = self._guarded_tick()
@@ -118,7 +114,7 @@ class Supervisor:
         try:
             self.lease.release()
         except db.Error as error:
-            logger.warning("The lease could not be released, so the next supervisor waits for it: %s", _line(error))
+            logger.warning("The lease could not be released, so the next supervisor waits for it: %s", line(error))
 
     def _guarded_tick(self) -> float:
         """One tick that nothing gets out of; returns how long to sleep after it, in seconds."""
@@ -129,7 +125,7 @@ class Supervisor:
         except Exception as error:
             return self._failed(error)
         self._failures = 0
-        self._say_once("database", "")
+        self._sayings.say("database", "")
         return 0.0 if busy else self._pace()
 
     def _pace(self) -> float:
@@ -143,15 +139,15 @@ class Supervisor:
 
     def _database_failed(self, error: db.Error) -> float:
         """The database is locked, gone, or not made yet: say so once, and try again with a new connection."""
-        self._say_once(
-            "database", f"The database cannot be used now, and is tried again: {_line(error)}{_remedy(error)}"
+        self._sayings.say(
+            "database", f"The database cannot be used now, and is tried again: {line(error)}{remedy(error)}"
         )
         db.connection.close()
         return self._back_off()
 
     def _failed(self, error: Exception) -> float:
         """A mistake of ours: after some in a row the run that it comes with ends, so that it meets nobody else."""
-        logger.exception("The supervisor met an error that it should not have: %s", _line(error))
+        logger.exception("The supervisor met an error that it should not have: %s", line(error))
         pause = self._back_off()
         if self._failures >= MOST_FAILURES:
             self._failures = 0
@@ -167,16 +163,10 @@ class Supervisor:
     def _give_up(self, error: Exception) -> None:
         run = Run.objects.filter(status=RUNNING).first()
         if run is not None:
-            sentence = f"The supervisor failed: {type(error).__name__}: {_line(error)}"
+            sentence = f"The supervisor failed: {type(error).__name__}: {line(error)}"
             runs.move(run, ERROR, sentence, error_code="supervisor_failed")
         self._leave(timezone.now())
-        self._settling = None
-
-    def _say_once(self, about: str, text: str) -> None:
-        """Log a sentence unless it is the last one about that; an empty one means that all is well again."""
-        if self._said.get(about, "") != text:
-            self._said[about] = text
-            logger.warning(text) if text else logger.info("All is well again: %s", about)
+        self._settling.drop()
 
     # One step.
 
@@ -186,8 +176,8 @@ class Supervisor:
         self._notice_gap(now)
         if not self._hold_lease(now):
             return False
-        if self._has_nothing_in_hand and self._file and not runs.any_to_care_for(self._file):
-            return self._look_for_answers(now)
+        if self._has_nothing_in_hand and self.file.path and not runs.any_to_care_for(self.file.path):
+            return self._lookout.look(now)
         run = Run.objects.filter(status=RUNNING).first()
         if self.charge and (run is None or run.id != self.charge.run_id):
             self._leave(now)  # somebody else has ended it
@@ -195,11 +185,11 @@ class Supervisor:
         if run is not None:
             cared = self._care(run, now)
             # An agent may have claimed it before the last one was settled.
-            return self._settle() or cared
-        if self._linger(now):
+            return self._settling.go_on() or cared
+        if self._leaving.lingers(now):
             return False
-        if self._settling or self._unsettled() is not None:
-            return self._settle()
+        if self._settling.is_due:
+            return self._settling.go_on()
         return self._take(now)
 
     def _notice_gap(self, now: datetime) -> None:
@@ -219,8 +209,8 @@ class Supervisor:
     def _clock_was_set_back(self, by: timedelta, now: datetime) -> None:
         if self.charge:
             self.charge.set_back += by
-        self._look_at = None
-        self._leaving_since = now if self._leaving else None
+        self._lookout.clock_was_set_back()
+        self._leaving.clock_was_set_back(now)
 
     def _hold_lease(self, now: datetime) -> bool:
         holds = self.lease.hold(now)
@@ -231,79 +221,33 @@ class Supervisor:
                 logger.warning("Another supervisor has taken the lease; this one stops working and waits")
             self._drop()
             words = f"Another supervisor works ({self.lease.other_name}); this one waits"
-            self._say_once("lease", words + self._apart())
+            self._sayings.say("lease", words + self._apart())
         self._holds = holds
         return holds
 
     def _begin(self, now: datetime) -> None:
+        mine = self.file.path
+        if mine:
+            for earlier in runs.adopt(mine):
+                logger.warning("Runs that were asked for with %s are taken for runs of %s", earlier, mine)
+            say_which_file_is_awaited(mine, now)
         logger.info("This supervisor works now")
-        self._said.pop("lease", None)
-        if self._file is None:
-            return
-        for earlier in runs.adopt(self._file):
-            logger.warning("Runs that were asked for with %s are taken for runs of %s", earlier, self._file)
-        say_which_file_is_awaited(self._file, now)
+        self._sayings.forget("lease")
 
     def _apart(self) -> str:
         """That the other one has another project file, where that is so: no run of ours is started meanwhile."""
-        mine = self._config.file if self._config else None
+        mine = self.file.path
         other = other_project(self.lease.other, mine) if mine else ""
         return f". That one works with {other}, this one with {mine}" if other else ""
 
     def _drop(self) -> None:
         """Forget all that is under care, and stop nothing: who holds the lease next takes it up."""
-        for errand in (self._settling, self._looking, *self._errands(self.charge), *self._errands(self._leaving)):
-            if errand:
-                errand.abandon()
-        for charge in (self.charge, self._leaving):
-            if charge:
-                charge.let_go()
-        self.charge = self._settling = self._looking = self._leaving = None
-
-    @staticmethod
-    def _errands(charge: Charge | None) -> tuple[Errand | None, ...]:
-        return (charge.packing, charge.storing) if charge else ()
-
-    # The project file.
-
-    def _read_config(self) -> ProjectConfig | None:
-        """The project file as it is now; None, said once, while it has errors."""
-        try:
-            self._config = self._load().config
-        except ConfigError as error:
-            self._say_once("config", f"No new run starts while the project file has errors. {error.message}")
-            return None
-        self._say_once("config", "")
-        return self._config
-
-    def _known_config(self) -> ProjectConfig:
-        """The last project file that had no errors."""
-        self._config = self._read_config() or self._config
-        if self._config is None:
-            raise ConfigError("There is no project file without errors to go by")
-        return self._config
-
-    @property
-    def _file(self) -> Path | None:
-        """What this supervisor works with; None where it has been faulty from the start."""
-        known = self._config or self._read_config()
-        return known.file if known else None
-
-    def _config_of(self, run: Run) -> tuple[ProjectConfig, Fault | None]:
-        """The project file that a running run goes by, which may be another one than this supervisor's.
-
-        One run runs at a time, so whoever works brings it to its end. Where its file cannot be read it ends as an error
-        for that reason, and what can be reached of its worker by the file that is here is ended with it.
-        """
-        mine = self._known_config()
-        if not is_another(run.project_file, mine.file):
-            return mine, None
-        try:
-            return config.load(Path(run.project_file)).config, None
-        except ConfigError:
-            text = f"The project file of this run, {run.project_file}, cannot be read, and the supervisor at work has "
-            hint = "`potato validate` says what is wrong with it; mend it, and start the run again with it"
-            return mine, Fault(f"{text}{mine.file}", "other_project", hint)
+        if self.charge:
+            self.charge.abandon()
+            self.charge.let_go()
+        self.charge = None
+        for rest in (self._leaving, self._settling, self._lookout):
+            rest.drop()
 
     # The queue.
 
@@ -314,7 +258,7 @@ class Supervisor:
         self._judged_at = now
         if not Run.objects.filter(status=QUEUED).exists():
             return
-        project = self._read_config()
+        project = self.file.read()
         if project is None:
             return
         say_which_file_is_awaited(project.file, now)
@@ -339,7 +283,7 @@ class Supervisor:
         """Claim the oldest run that can start, unless an older one's agent is about to ask for it."""
         if not Run.objects.filter(status=QUEUED).exists():
             return False
-        project = self._read_config()
+        project = self.file.read()
         if project is None:
             return False
         ready = self._ready(project)
@@ -351,29 +295,6 @@ class Supervisor:
         self.charge = self._charge(run, project, now)
         return self._care(run, now)
 
-    def _look_for_answers(self, now: datetime) -> bool:
-        """Where the project file has auto_retrain, see now and then whether it is time to train again."""
-        if self._looking is not None:
-            return self._looked(self._looking, now)
-        if self._look_at and now < self._look_at:
-            return False
-        self._look_at = now + timedelta(seconds=LOOK_EVERY_S)
-        project = self._read_config()
-        if project is None or not project.model_training.auto_retrain.enabled:
-            return False
-        self._looking, self._looking_since = self._errand(lambda check: retrain(project, now)), now
-        return True
-
-    def _looked(self, looking: Errand, now: datetime) -> bool:
-        if not looking.done:
-            return False
-        # Of a project that takes long to read, one twentieth of the time.
-        pause = min(max(LOOK_EVERY_S, 20 * (now - (self._looking_since or now)).total_seconds()), MOST_LOOK_EVERY_S)
-        self._looking, self._look_at = None, now + timedelta(seconds=pause)
-        trouble = self._outcome(looking.error, "looking for new answers").message if looking.error else ""
-        self._say_once("auto_retrain", f"auto_retrain cannot start a run: {trouble}" if trouble else "")
-        return looking.value is not None
-
     # The run under care.
 
     def _charge(self, run: Run, project: ProjectConfig, now: datetime) -> Charge:
@@ -383,7 +304,7 @@ class Supervisor:
             if charge.backend.by_gateway and self._gateway:
                 charge.gateway = self._gateway(run.id)
         except TrainingError as error:
-            charge.unfit = _fault(error)
+            charge.unfit = fault(error)
         return charge
 
     def _take_up(self, run: Run, now: datetime) -> Charge:
@@ -391,7 +312,7 @@ class Supervisor:
 
         Or for one that an agent has claimed just now, which nobody had.
         """
-        project, unreadable = self._config_of(run)
+        project, unreadable = self.file.of(run)
         charge = self._charge(run, project, now)
         try:
             job = charge.jobdir.read_job()
@@ -430,7 +351,7 @@ class Supervisor:
             return self._start(charge, run, now)
         return False
 
-    def _errand(self, work: Callable[[Check], object]) -> Errand:
+    def _errand(self, work: Work) -> Errand:
         return Errand(work, self._wake, inline=not self._background)
 
     def _start(self, charge: Charge, run: Run, now: datetime) -> bool:
@@ -438,7 +359,7 @@ class Supervisor:
         packing, charge.packing = charge.packing, None
         assert packing and charge.backend  # noqa: S101 - _advance and _charge have seen to it
         if packing.error:
-            charge.unfit = self._outcome(packing.error, "building the bundle")
+            charge.unfit = outcome(packing.error, "building the bundle")
             return True
         # A supervisor that slept through its lease (a suspended machine) must not start what the next one started.
         if not self.lease.renew(now):
@@ -451,17 +372,8 @@ class Supervisor:
             charge.execution = charge.backend.start(job, charge.jobdir.bundle, charge.directory, charge.gateway)
             charge.listening_since = now
         except (TrainingError, OSError) as error:
-            charge.unfit = _fault(error)
+            charge.unfit = fault(error)
         return True
-
-    def _outcome(self, error: Exception, doing: str) -> Fault:
-        """An errand's error as the run's; the database's own are raised, and the errand is done again."""
-        if isinstance(error, db.Error):
-            raise error
-        if isinstance(error, TrainingError | OSError | MemoryError):
-            return _fault(error)
-        logger.error("Unexpected while %s", doing, exc_info=error)
-        return Fault(f"Unexpected while {doing}: {type(error).__name__}: {_line(error)}", "supervisor_failed")
 
     def _relay(self, charge: Charge, run: Run, now: datetime) -> bool:
         """Take in what the worker said since the last time."""
@@ -535,7 +447,7 @@ class Supervisor:
             return False
         storing, charge.storing = charge.storing, None
         if storing.error:
-            charge.unfit = self._outcome(storing.error, "storing the predictions")
+            charge.unfit = outcome(storing.error, "storing the predictions")
         else:
             charge.stored = True
         return True
@@ -551,59 +463,10 @@ class Supervisor:
     # After the end.
 
     def _leave(self, now: datetime) -> None:
-        """Let go of a run that has ended; what still lives of it is ended, and waited for."""
+        """Let go of a run that has ended."""
         charge, self.charge = self.charge, None
-        if charge is None:
-            return
-        for errand in self._errands(charge):
-            if errand:
-                errand.abandon()
-        if charge.lives:
-            if charge.execution and not charge.execution.done:
-                charge.execution.stop(force=True)
-            self._leaving, self._leaving_since = charge, now
-        else:
-            charge.let_go()
-
-    def _linger(self, now: datetime) -> bool:
-        """Whether something of the last run is still there, so that the next one has to wait."""
-        if self._leaving is None or self._leaving_since is None:
-            return False
-        self._write_down_late(self._leaving, now)
-        late = (now - self._leaving_since).total_seconds() > LINGER_S
-        if late:
-            logger.warning(
-                "What is left of run %s does not end; the next one starts all the same", self._leaving.run_id
-            )
-        if late or not self._leaving.lives:
-            self._leaving.let_go()
-            self._leaving = None
-        return self._leaving is not None
-
-    @staticmethod
-    def _write_down_late(charge: Charge, now: datetime) -> None:
-        """After the verdict, what somebody should know of what was left behind; the run's step stays its verdict."""
-        for one in charge.execution.said() if charge.execution else ():
-            if one.level in ("warning", "error"):
-                runs.step(charge.run_id, one.text, one.level, at=now)
-
-    def _unsettled(self) -> Run | None:
-        """The run whose end has been waiting longest for what follows it."""
-        rows = Run.objects.filter(finished_at__isnull=False, settled_at__isnull=True).order_by("finished_at")
-        return of_file(rows, self._file).first() if self._file else None
-
-    def _settle(self) -> bool:
-        """What follows an end: write-back, retention; a supervisor killed in it leaves it to the next one."""
-        run = self._unsettled()
-        if self._settling is None and run is not None:
-            project = self._known_config()
-            self._settling = self._errand(lambda check: settle(project, run, check))
-        if self._settling is None or not self._settling.done:
-            return False
-        settling, self._settling = self._settling, None
-        if settling.error:
-            self._outcome(settling.error, "settling a run")
-        return True
+        if charge:
+            self._leaving.leave(charge, now)
 
 
 def job_of(project: ProjectConfig, run: Run, archive: Archive | None = None) -> Job:
@@ -651,24 +514,3 @@ def _queued_facts(
         stop_by=run.stop_by,
         unfit=unfit,
     )
-
-
-def _fault(error: Exception) -> Fault:
-    """An error as a run's: its sentence, its code, its hint."""
-    if isinstance(error, TrainingError):
-        return Fault(error.message, error.code, error.hint)
-    if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return Fault(f"{place}{error.strerror or error}", "disk")
-    if isinstance(error, MemoryError):
-        return Fault("The memory of the machine that the supervisor runs on ran out", "out_of_memory")
-    return Fault(f"{type(error).__name__}: {error}", "supervisor_failed")
-
-
-def _remedy(error: db.Error) -> str:
-    text = str(error)
-    return " (`manage.py migrate` makes its tables)" if "no such table" in text or "does not exist" in text else ""
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

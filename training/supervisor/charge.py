@@ -62,8 +62,17 @@ class Charge:
     @property
     def lives(self) -> bool:
         """Whether anything of it still goes on: a worker, or work of our own."""
-        errands = [errand for errand in (self.packing, self.storing) if errand and not errand.done]
-        return bool(errands) or (self.execution is not None and not self.execution.done)
+        at_work = any(not errand.done for errand in self._errands)
+        return at_work or (self.execution is not None and not self.execution.done)
+
+    @property
+    def _errands(self) -> list[Errand]:
+        return [errand for errand in (self.packing, self.storing) if errand]
+
+    def abandon(self) -> None:
+        """Want no work of our own for it any more."""
+        for errand in self._errands:
+            errand.abandon()
 
     def let_go(self) -> None:
         """Hold nothing of it any more, and end nothing."""

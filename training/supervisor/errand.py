@@ -12,6 +12,10 @@ from django.db import connections
 Check = Callable[[], None]
 
 
+Work = Callable[[Check], Any]
+Send = Callable[[Work], "Errand"]
+
+
 class Abandoned(Exception):
     """Nobody wants this work any more."""
 
@@ -24,7 +28,7 @@ class Errand:
     With `inline` it is done when the constructor returns; tests do that.
     """
 
-    def __init__(self, work: Callable[[Check], Any], wake: threading.Event, inline: bool = False) -> None:
+    def __init__(self, work: Work, wake: threading.Event, inline: bool = False) -> None:
         self.value: Any = None
         self.error: Exception | None = None
         self._work = work
