@@ -11,7 +11,9 @@ import pytest
 from jobfolders import NOMINAL, events_of, make_job, moods, predictions_of, python, step_came, toy_environment, wait_for
 
 from training.agent import versions
+from training.agent.failures import JobUnfit
 from training.agent.trainers import Trainer
+from training.agent.work import Predictions
 
 
 def start(jobdir):
@@ -160,6 +162,16 @@ def test_a_wrong_parameter_ends_with_exit_code_2(tmp_path):
     jobdir = make_job(tmp_path, params={"doo": "finish"})
     assert start(jobdir).wait(60) == 2
     assert error_of(jobdir)["message"] == "Trainer 'toy' has no parameter 'doo'. Did you mean 'do'? Known are do"
+
+
+def test_the_limit_of_predictions_is_counted_as_the_server_counts_it(tmp_path):
+    predictions = Predictions(tmp_path / "predictions.jsonl", 1)
+    for _ in range(1024):
+        predictions.add({"x": "y" * 1014})  # 1,024 bytes with braces, quotes and the line's end
+    with pytest.raises(JobUnfit):
+        predictions.add({})
+    predictions.close()
+    assert predictions.path.stat().st_size == 1024 * 1024
 
 
 def test_predictions_above_the_limit_end_the_run(tmp_path):
