@@ -1,4 +1,4 @@
-"""`python -m training.agent COMMAND` (poll, run, launch, worker, probe): each imports what it needs and no more."""
+"""`python -m training.agent COMMAND`: each of them imports what it needs and no more."""
 
 import sys
 from typing import Sequence
@@ -14,6 +14,8 @@ USAGE = """usage: python -m training.agent COMMAND ...
   probe [DEVICE [PACKAGE ...]]  the facts of this host as JSON, and the device that a run would get
   survey GPUS MB [PACKAGE ...] [--code FOLDER] [--patience SECONDS]
                                 the same for a server that looks at a shared host, and the GPU that a run would get
+  login DIRECTORY [--code FOLDER] [--sbatch WORDS] [--patience SECONDS]
+                                the facts of a cluster's login node, and what sbatch says of a job with WORDS
 """
 
 

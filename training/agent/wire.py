@@ -11,7 +11,7 @@ import ssl
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Mapping, Optional, Tuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,7 +23,7 @@ MOST_ANSWER_BYTES = 4 * 1024 * 1024  # of an answer that is not the bundle
 PORTS = {"http": 80, "https": 443, "unix": 0}
 CUT = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError, http.client.RemoteDisconnected)
 
-Body = Union[None, bytes, Any]  # Any: what has read() and seek(), as files have
+Body = Any  # nothing, bytes, or what has read() and seek(), as files have
 
 
 @dataclass(frozen=True)
@@ -161,8 +161,8 @@ class Wire:
         if self._connection is None:
             self._connection = self._made()
             self._connection.response_class = _InTime
-        if isinstance(body, io.IOBase) or hasattr(body, "seek"):
-            body.seek(0)  # type: ignore[union-attr]
+        if hasattr(body, "seek"):
+            body.seek(0)
         connection = self._connection
         try:
             connection.request(method, self._target + path, body, dict(self._extra, **headers))

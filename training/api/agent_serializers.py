@@ -25,7 +25,14 @@ _AGENT = re.compile(r"[0-9A-Za-z_-]{8,64}")
 # Fields that are not known are passed over: an agent of a later version may say more.
 
 
-class Whole(serializers.Field):
+class Said(serializers.Field):
+    """What another machine says: to_internal_value() takes it or refuses it."""
+
+    def to_representation(self, value: Any) -> Any:
+        return value
+
+
+class Whole(Said):
     """A whole number within bounds, written as one."""
 
     def __init__(self, least: int, most: int = 2**53, **options: Any) -> None:
@@ -37,11 +44,8 @@ class Whole(serializers.Field):
             raise serializers.ValidationError(f"it must be a whole number from {self.least} to {self.most}")
         return data
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-class Words(serializers.Field):
+class Words(Said):
     """A text that came from another machine: any characters, which become such as a database takes; null is none."""
 
     def __init__(self, most: int = 10_000, **options: Any) -> None:
@@ -55,11 +59,8 @@ class Words(serializers.Field):
             raise serializers.ValidationError(f"it has {len(data)} characters; {self.most} are the most")
         return bulk.clean(data)
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-class AgentName(serializers.Field):
+class AgentName(Said):
     """The agent's own name for itself."""
 
     def to_internal_value(self, data: Any) -> str:
@@ -67,11 +68,8 @@ class AgentName(serializers.Field):
             raise serializers.ValidationError("it must be 8 to 64 of the characters 0-9 a-z A-Z - _")
         return data
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-class Gpus(serializers.Field):
+class Gpus(Said):
     """The cards of a machine; of each its name and its memory, as far as that can be shown."""
 
     def to_internal_value(self, data: Any) -> list[dict[str, Any]]:
@@ -89,11 +87,8 @@ class Gpus(serializers.Field):
                 kept[key] = value
         return kept
 
-    def to_representation(self, value: Any) -> Any:
-        return value
 
-
-class Events(serializers.Field):
+class Events(Said):
     """A batch of events, each of which becomes one line of JSON; what its fields hold is read later, as it makes sense.
 
     A time that was left out stays out, so that a batch that comes twice gives the same bytes twice.
@@ -134,9 +129,6 @@ class Events(serializers.Field):
             return text.encode() + b"\n"
         except UnicodeEncodeError:  # half characters travel as the escapes that JSON has for them
             return json.dumps(document, allow_nan=False).encode() + b"\n"
-
-    def to_representation(self, value: Any) -> Any:
-        return value
 
 
 def whole(least: int, most: int = 2**53, **options: Any) -> Any:

@@ -206,5 +206,5 @@ def _age(at: datetime, now: datetime) -> str:
     return age_words((now - at).total_seconds())
 
 
-def _moment(at: datetime | None) -> str:
-    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC" if at else ""
+def _moment(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
