@@ -14,7 +14,7 @@ NOT_OURS = {"empty", "queued"}
 
 
 def codes_in(tree: ast.AST) -> Iterator[str]:
-    """`code = "x"` in a class, `code="x"`, `error_code="x"` in a call, `Fault(sentence, "x")`, `_say(jobdir, "x")`."""
+    """`code = "x"` in a class, `code="x"`, `error_code="x"` in a call, the second word of Fault, Stopped, _say."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for line in node.body:
@@ -25,7 +25,7 @@ def codes_in(tree: ast.AST) -> Iterator[str]:
             yield from (
                 code for word in node.keywords if word.arg in ("code", "error_code") for code in text(word.value)
             )
-            if name in ("Fault", "_say") and len(node.args) > 1:
+            if name in ("Fault", "Stopped", "_say") and len(node.args) > 1:
                 yield from text(node.args[1])
 
 
