@@ -47,8 +47,8 @@ def test_options_that_slurm_refuses_are_refused_by_the_check(
 
 def test_a_slurm_that_does_not_answer_is_a_note(place: SlurmPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     # All but a second of a check's time is sbatch's by default, and a machine under load starts no Python in that.
-    monkeypatch.setattr("training.backends.slurm.CHECK_S", 40.0)
-    monkeypatch.setattr("training.backends.slurm.PYTHON_S", 38.0)
+    monkeypatch.setattr("training.backends.ssh.looking.CHECK_S", 40.0)
+    monkeypatch.setattr("training.backends.ssh.looking.PYTHON_S", 38.0)
     place.entry = place.make_entry(env={"SLURM_CONF": "/nowhere/slurm.conf"})  # sbatch tries for a minute
     report = place.check()
     (note,) = report.concerns

@@ -146,6 +146,21 @@ def test_a_server_that_forbids_forwards_is_a_note(there: There, variant: str, se
 
 
 @pytest.mark.parametrize(
+    ("variant", "is_problem"),
+    [("two-sessions", False), ("no-forwarding-two-sessions", True), ("no-forwarding-three-sessions", False)],
+)
+def test_a_server_that_gives_too_few_sessions_for_a_run_is_a_problem(
+    there: There, variant: str, is_problem: bool
+) -> None:
+    """One is the ssh program's own, one the agent's, and one the relay's where forwards are forbidden."""
+    there.target = there.client.target(variant, account=there.account)
+    report = there.check()
+    few = f"ssh to {HOST} failed: the server gives this connection no further session (MaxSessions)"
+    assert problems(report) == ([few] if is_problem else [])
+    assert not is_problem or "MaxSessions must be 3 at least" in report.concerns[-1].hint
+
+
+@pytest.mark.parametrize(
     ("keys", "beginning"),
     [
         ({"python": "/opt/conda/bin/python3"}, f"/opt/conda/bin/python3 was not found on {HOST}"),

@@ -302,6 +302,17 @@ def test_an_agents_words_that_cannot_be_written_here_are_taken_all_the_same(runs
     assert jobdir.read_exit_code() == 0
 
 
+def test_the_model_comes_back_where_no_session_is_to_spare(runs: Runs, tmp_path: Path) -> None:
+    """The ssh program's own, the relay's, and that of an agent that takes its time to end."""
+    slowly = 'case "$*" in *"training.agent run"*) trap "sleep 1" EXIT ;; esac'
+    python = runs.program("slow-to-end", f'{slowly}\n"{runs.entry.python}" "$@"')
+    port = runs.client.target("no-forwarding-three-sessions", account=runs.account).port
+    runs.set(python=python, port=port)
+    ended = runs.ended(tmp_path / "run")
+    assert ended.environment and ended.failure is None
+    assert not [line for line in ended.said if "still in" in line or "not removed" in line]
+
+
 # Somebody else's things.
 
 

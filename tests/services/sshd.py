@@ -29,7 +29,6 @@ VARIANTS: dict[str, tuple[str, ...]] = {
     "no-forwarding": ("DisableForwarding yes",),
     "one-session": ("MaxSessions 1",),
     "two-sessions": ("MaxSessions 2",),
-    "no-forwarding-one-session": ("DisableForwarding yes", "MaxSessions 1"),
     "no-forwarding-two-sessions": ("DisableForwarding yes", "MaxSessions 2"),
     "no-forwarding-three-sessions": ("DisableForwarding yes", "MaxSessions 3"),
     "one-login-at-a-time": ("MaxStartups 1:100:1",),

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
 from collections.abc import Sequence
-from contextlib import closing
 from typing import Any, ClassVar
 
 from training.agent.slurm import login_node, options
 from training.backends.base import Concern, Report
-from training.backends.connection import log_in
 from training.backends.ssh import SshBackend
 from training.backends.ssh.host import Host, Looked
-from training.backends.ssh.looking import CHECK_S, CONNECT_S, PYTHON_S, Forwards, target_of
+from training.backends.ssh.looking import look_there
 from training.backends.ssh.session import Session
 from training.errors import TrainingError
 
@@ -86,16 +83,12 @@ class SlurmBackend(SshBackend):
 
 def look(name: str, label: str, entry: Any) -> Report:
     """What a run would meet on the login node; of the compute nodes nothing can be seen from there."""
-    until = time.monotonic() + CHECK_S
     headline = f"slurm at {entry.host}"
     try:
-        with closing(log_in(target_of(entry), entry.ssh_client, CONNECT_S)) as connection:
-            forwards = Forwards(connection)
-            left_s = until - time.monotonic()
-            looked = CheckedLoginNode(connection, entry).look((), left_s, max(1.0, left_s - PYTHON_S))
-            concerns = [*_refusal(looked), *_of_sbatch(entry, looked), *forwards.concerns(until - time.monotonic())]
+        looked, of_session = look_there(CheckedLoginNode, entry)
     except TrainingError as error:
         return Report(name, label, headline, concerns=[Concern(error.message, error.hint, error.code)])
+    concerns = [*_refusal(looked), *_of_sbatch(entry, looked), *of_session]
     sentence = looked.refusal[0]
     return Report(
         name, label, f"{headline}, {sentence or _asks_for(entry)}", _facts(entry, looked), concerns, looked.facts

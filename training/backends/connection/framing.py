@@ -11,9 +11,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import RawIOBase
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
-from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, NoAnswer, NoShell, Process
+from training.backends.connection import (
+    Connection,
+    ConnectionFailed,
+    ConnectionLost,
+    NoAnswer,
+    NoShell,
+    Process,
+    SessionRefused,
+)
 
 # bash, dash, ksh, zsh, tcsh and fish read this line alike. The script itself is the first line of standard input:
 # there it is of any length, and no `ps` shows it on either side. `read` takes a byte at a time and leaves the rest.
@@ -26,6 +34,9 @@ TAIL_BYTES = 1 << 16  # of standard error, the end is kept
 CHUNK_BYTES = 1 << 16
 # Between the end of an answer and the end of its process; more only where the script left something running.
 LINGER_S = 1.0
+NOT_YET_S = (0.05, 0.2, 0.5)  # between attempts to begin a command, where the server gives no session
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,8 @@ def run(connection: Connection, script: str, stdin: bytes = b"", timeout_s: floa
     What signal n ended gives 128 + n; a lost connection gives ConnectionLost and never a code. Raises also NoShell,
     NoAnswer after `timeout_s`, SessionRefused.
     """
-    frame = _Frame(connection, script, ends=True)
-    return frame.answer(stdin, time.monotonic() + timeout_s)
+    until = time.monotonic() + timeout_s
+    return _patiently(lambda: _Frame(connection, script, ends=True).answer(stdin, until))
 
 
 def start(connection: Connection, script: str, timeout_s: float = 30.0) -> Process:
@@ -52,7 +63,18 @@ def start(connection: Connection, script: str, timeout_s: float = 30.0) -> Proce
 
     Exit codes as in run(); its end is the owner's to see. Raises as run() does.
     """
-    return _Frame(connection, script, ends=False).begin(time.monotonic() + timeout_s)
+    until = time.monotonic() + timeout_s
+    return _patiently(lambda: _Frame(connection, script, ends=False).begin(until))
+
+
+def _patiently(begin: Callable[[], Result]) -> Result:
+    """A server may still count a session that has just ended; what it refuses was not begun, and may be again."""
+    for pause_s in NOT_YET_S:
+        try:
+            return begin()
+        except SessionRefused:
+            time.sleep(pause_s)
+    return begin()
 
 
 def shell_path(path: str) -> str:

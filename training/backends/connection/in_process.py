@@ -29,7 +29,15 @@ from training.backends.connection import (
 from training.backends.connection.login import Login
 from training.backends.connection.ssh_config import Settings, jump, settings_of
 from training.backends.connection.transport import PIECE_BYTES, Transport, WatchedSocket, pump_to
-from training.backends.connection.words import FORWARD_HINT, SESSIONS_HINT, by_hand, explain, lost_reason, refuse_words
+from training.backends.connection.words import (
+    FORWARD_HINT,
+    NO_SESSION,
+    SESSIONS_HINT,
+    by_hand,
+    explain,
+    lost_reason,
+    refuse_words,
+)
 
 MOST_HOPS = 8
 SESSION_TIMEOUT_S = 30.0
@@ -110,7 +118,7 @@ class ParamikoConnection(Connection):
             return self.loss()
         if "Timeout" in str(error):
             return NoAnswer.to(self.target, f"the server gave no session within {SESSION_TIMEOUT_S:.0f} s")
-        return SessionRefused.to(self.target, "the server gives no further session", SESSIONS_HINT)
+        return SessionRefused.to(self.target, NO_SESSION, SESSIONS_HINT)
 
     # Logging in: to the host, or to one on the way. Every error names the host; `command` is what a person would type
     # to see the same.

@@ -29,6 +29,7 @@ from training.backends.connection import (
 from training.backends.connection.framing import AfterMark, no_shell
 from training.backends.connection.words import (
     FORWARD_HINT,
+    NO_SESSION,
     SESSIONS_HINT,
     by_hand,
     explain,
@@ -275,7 +276,7 @@ class OpensshProcess(Process):
             said = self.log.read_bytes() if self.log.exists() else b""
             self.connection.refuse_dead()
             if b"request failed" in said:
-                raise SessionRefused.to(self.connection.target, "the server gives no further session", SESSIONS_HINT)
+                raise SessionRefused.to(self.connection.target, NO_SESSION, SESSIONS_HINT)
         if code is not None and code < 0:
             raise ConnectionLost.to(
                 self.connection.target, "the command was let go" if self._let_go else "ssh was killed"

@@ -23,7 +23,8 @@ FORWARD_HINT = (
     "In the server's sshd_config, AllowStreamLocalForwarding and AllowTcpForwarding must not be no, "
     "and DisableForwarding must not be yes; without, the agent speaks through the session's own streams"
 )
-SESSIONS_HINT = "In the server's sshd_config, MaxSessions must be 4 at least (its default is 10)"
+NO_SESSION = "the server gives this connection no further session (MaxSessions)"
+SESSIONS_HINT = "In the server's sshd_config, MaxSessions must be 3 at least (its default is 10)"
 
 # The first that is found in the text decides. (pattern, error, reason; {0} is the pattern's first group)
 TABLE: tuple[tuple[str, type[ConnectionFailed], str], ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from training.agent.probe import Gpu
 from training.agent.trainers import Trainer
 from training.backends import lacking
 from training.backends.base import Concern, Report
-from training.backends.connection import Connection, ForwardRefused, Target, log_in
+from training.backends.connection import Connection, ForwardRefused, Target, framing, log_in
 from training.backends.connection.forwarding import forward
 from training.backends.ssh.host import Host, Looked
 from training.errors import TrainingError
@@ -24,23 +24,18 @@ if TYPE_CHECKING:
 # A person waits for a check. A run is more patient: see host.py, gpus.py.
 CHECK_S = 8.0  # letting go of what hangs there takes up to two more
 CONNECT_S = 7.0
+FORWARD_S = 2.0  # for a forward alone, before the look begins beside it
 PYTHON_S = 1.0  # of a look, for the interpreter alone
 NOBODY = Path("/nonexistent/potato.sock")  # nothing comes through a forward that is only tried
 
 
 def look(name: str, label: str, entry: Entry) -> Report:
     """What a run would get there; what goes wrong in looking is a concern that would stop a run."""
-    until = time.monotonic() + CHECK_S
     try:
-        with closing(log_in(target_of(entry), entry.ssh_client, CONNECT_S)) as connection:
-            forwards = Forwards(connection)
-            try:
-                looked = _looked(Host(connection, entry), until - time.monotonic())
-            finally:
-                forwards.wait(until - time.monotonic())  # its directory over there goes again
-            concerns = [*_refusal(looked), *forwards.concerns(until - time.monotonic()), *_torch(looked.facts)]
+        looked, of_session = look_there(Host, entry, lacking.wanted())
     except TrainingError as error:
         return Report(name, label, f"ssh to {entry.host}", concerns=[Concern(error.message, error.hint, error.code)])
+    concerns = [*_refusal(looked), *of_session, *_torch(looked.facts)]
     lacks = lacking.lacks_of(looked.facts["missing"], lambda trainer: _remedy(trainer, entry, looked.facts))
     facts = [*_facts(entry, looked), *lacking.lines(lacks)]
     # Of an environment that is still to be made nobody knows what it will have.
@@ -48,8 +43,17 @@ def look(name: str, label: str, entry: Entry) -> Report:
     return Report(name, label, _headline(entry, looked), facts, concerns, looked.facts, known)
 
 
-def _looked(host: Host, left_s: float) -> Looked:
-    return host.look(lacking.wanted(), left_s, patience_s=max(1.0, left_s - PYTHON_S))
+def look_there(host_class: type[Host], entry: Entry, packages: Sequence[str] = ()) -> tuple[Looked, list[Concern]]:
+    """What a look found within CHECK_S, and what is wrong with the session itself. Raises as Host.look() does."""
+    until = time.monotonic() + CHECK_S
+    with closing(log_in(target_of(entry), entry.ssh_client, CONNECT_S)) as connection:
+        way_back = WayBack(connection)
+        try:
+            left_s = until - time.monotonic()
+            looked = host_class(connection, entry).look(packages, left_s, patience_s=max(1.0, left_s - PYTHON_S))
+        finally:
+            concerns = way_back.concerns(until - time.monotonic())  # its directory over there goes again
+        return looked, concerns
 
 
 def target_of(entry: Entry) -> Target:
@@ -98,31 +102,33 @@ def _refusal(looked: Looked) -> list[Concern]:
 PIN = 'A run may find it full; gpus: "N" names another card'
 
 
-class Forwards:
-    """A forward is tried while the host is looked at."""
+class WayBack:
+    """The way by which an agent would report is tried, where that takes long while the host is looked at already."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._found: list[Concern] = []
-        self._thread = threading.Thread(target=self._try, name="forward", daemon=True)
+        self._thread = threading.Thread(target=self._try, name="way back", daemon=True)
         self._thread.start()
-
-    def wait(self, left_s: float) -> None:
-        self._thread.join(max(0.0, left_s))
+        self._thread.join(FORWARD_S)  # one after the other wants fewer sessions of the server
 
     def concerns(self, left_s: float) -> list[Concern]:
-        self.wait(left_s)
+        self._thread.join(max(0.0, left_s))
         if self._thread.is_alive():
             return [Concern("There was no time left to try a forward", "Check again", stops=False)]
         return self._found
 
     def _try(self) -> None:
-        """No forward is no obstacle: the agent then speaks through the session's own streams."""
+        """No forward is no obstacle: the agent then speaks through one more session, beside that in which it runs."""
         try:
-            forward(self._connection, NOBODY).close()
+            try:
+                forward(self._connection, NOBODY).close()
+            except ForwardRefused as error:
+                self._found.append(Concern(error.message, error.hint or IN_TMP, error.code, stops=False))
+                with closing(framing.start(self._connection, "cat")):
+                    framing.run(self._connection, ":")
         except TrainingError as error:
-            stops = not isinstance(error, ForwardRefused)
-            self._found = [Concern(error.message, error.hint or IN_TMP, error.code, stops)]
+            self._found.append(Concern(error.message, error.hint or IN_TMP, error.code))
 
 
 IN_TMP = "A run needs a directory of its own in /tmp there, for a socket"

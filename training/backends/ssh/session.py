@@ -397,6 +397,7 @@ class Session(threading.Thread):
         """What can go wrong here leaves the run what it is: its predictions and its result are here already."""
         if self.jobdir.read_exit_code() != 0 or not self.entry.fetch_artifacts or self.jobdir.artifacts.is_dir():
             return
+        self._part_from_agent()
         try:
             with self._step(f"fetching the model from {self.entry.host}"):
                 fetched = self._fetched()
@@ -485,7 +486,7 @@ class Session(threading.Thread):
 
     def _clear(self) -> None:
         self._return()
-        self._wait_for_agent()
+        self._part_from_agent()
         keep = self.entry.keep_remote or bool(self._left_there) or self._keeps_model
         self._there.clear(self._seen, self._code, self.job.run_id, keep)
         (self.jobdir.path / OVER).touch()
@@ -495,13 +496,17 @@ class Session(threading.Thread):
     def _keeps_model(self) -> bool:
         return self.jobdir.read_exit_code() == 0 and not self.entry.fetch_artifacts
 
-    def _wait_for_agent(self) -> None:
-        """An agent that has reported its result ends by itself; any other is ended by clear()."""
+    def _part_from_agent(self) -> None:
+        """Its session and that of a relay have to end before others begin: a server may give three (MaxSessions).
+
+        An agent that has reported its result ends by itself; any other is ended by clear().
+        """
         if self._agent is not None and self.jobdir.read_exit_code() is not None:
-            try:
+            with suppress(TimeoutError, ConnectionFailed):
                 self._agent.wait(LAST_WORD_S)
-            except (TimeoutError, ConnectionFailed):
-                return
+        if self._door is not None:
+            self._door.close()
+        self._door = None
 
     def _hang_up(self) -> None:
         for thing in (self._agent, self._door, self._connection):
