@@ -151,7 +151,7 @@ class Watch:
             self._stopping.stop(self.worker, order)
 
     def _stopped_by_owner(self) -> Stopped:
-        return Stopped(self._place.owner.why, "agent_stopped", self._place.owner.hint)
+        return Stopped(self._place.owner.why, code="agent_stopped", hint=self._place.owner.hint)
 
 
 class _Stopping:
