@@ -96,7 +96,7 @@ def _unknown(name: str, rest: list[str]) -> int:
 
 
 def _usage(commands: dict[str, Entry], code: int = 0) -> int:
-    lines = [f"  potato {name:<16} {entry.help}" for name, entry in commands.items()]
+    lines = [f"  potato {name:<17} {entry.help}" for name, entry in commands.items()]
     text = "\n".join(["usage: potato COMMAND ...", "", *lines, "", "`potato COMMAND --help` says more of one."])
     print(text, file=sys.stderr if code else sys.stdout)
     return code

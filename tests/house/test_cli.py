@@ -146,3 +146,11 @@ def test_manage_py_has_the_agent_too() -> None:
     words = ["training_agent", "--server", "http://127.0.0.1:9", "--backend", "lab", "--slurm-config", "/no/slurm.json"]
     done = subprocess.run([sys.executable, "manage.py", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "/no/slurm.json cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("written", ["NaN", "-Infinity", "[" * 100_000, "balanced", "1e"])
+def test_a_parameter_that_is_no_json_is_a_text_which_the_trainer_then_judges(written: str) -> None:
+    from training.management.commands.training_run import parameter
+
+    assert parameter(f"C={written}") == ("C", written)
+    assert parameter("C=0.5") == ("C", 0.5)

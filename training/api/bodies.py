@@ -14,7 +14,7 @@ from django.http import HttpRequest
 from rest_framework.exceptions import APIException
 
 from training.agent.protocol import VERSION
-from training.api.people import LengthRequired
+from training.api.people import LengthRequired, no_constant
 from training.errors import BadRequest, BrokenBody, TooLarge
 
 BLOCK = 256 * 1024
@@ -119,15 +119,11 @@ def document_of(request: HttpRequest, most_bytes: int, what: str) -> dict[str, A
 
 def parse(body: bytes) -> Any:
     try:
-        return json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
+        return json.loads(body.decode("utf-8-sig"), parse_constant=no_constant)
     except RecursionError:
         raise BadRequest("The body is not acceptable JSON: it is nested too deeply") from None
     except ValueError as error:
         raise BadRequest(f"The body is not acceptable JSON: {error}") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
 
 
 def refuse_other_versions(version: Any) -> None:

@@ -70,7 +70,7 @@ class BoundedJSON(BaseParser):
         if len(body) > MOST_BODY_BYTES:
             raise BodyTooLarge()
         try:
-            document = json.loads(body.decode("utf-8-sig"), parse_constant=_no_constant)
+            document = json.loads(body.decode("utf-8-sig"), parse_constant=no_constant)
             refuse_unstorable(document)
         except RecursionError:
             raise ParseError("The body is not acceptable JSON: it is nested too deeply") from None
@@ -79,7 +79,8 @@ class BoundedJSON(BaseParser):
         return document
 
 
-def _no_constant(name: str) -> None:
+def no_constant(name: str) -> None:
+    """For json.loads: NaN and its like are no JSON."""
     raise ValueError(f"{name} is no JSON number")
 
 

@@ -18,6 +18,7 @@ from django.db import connection
 
 from training import asking, runs
 from training.api.gateway import Gateway
+from training.api.people import no_constant
 from training.config import ProjectConfig, load
 from training.errors import BadRequest, RunIsOver
 from training.management.database import open_database_of
@@ -82,8 +83,8 @@ def parameter(word: str) -> tuple[str, Any]:
     if not equals or not key:
         raise BadRequest(f"--param takes k=v, not '{word}'", field="params")
     try:
-        return key, json.loads(value)
-    except ValueError:
+        return key, json.loads(value, parse_constant=no_constant)
+    except (ValueError, RecursionError):
         return key, value
 
 
