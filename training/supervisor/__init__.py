@@ -13,29 +13,27 @@ from django import db
 from django.utils import timezone
 
 from training import backends, checking, config, intake, runs
-from training.agent.protocol import Job
 from training.errors import RunIsOver, TrainingError
 from training.models import Run
 from training.now import other_project
-from training.states import ERROR, KILL, MOVE, QUEUED, RUNNING, STOP, SUCCESS, WISH, Decision, Facts, Fault, decide
+from training.states import ERROR, KILL, MOVE, RUNNING, STOP, SUCCESS, WISH, Decision, decide
 from training.supervisor.charge import MOST_TAKEN_UP, Charge, limits_of, nothing_was_started
 from training.supervisor.concluding import store
 from training.supervisor.errand import Errand
-from training.supervisor.faults import fault, line, outcome, remedy
+from training.supervisor.faults import columns_of, fault, line, outcome, remedy
 from training.supervisor.lease import Lease
 from training.supervisor.leaving import Leaving
 from training.supervisor.looking import Lookout
-from training.supervisor.packing import pack
+from training.supervisor.packing import job_of, pack
 from training.supervisor.projectfile import ProjectFile
+from training.supervisor.queue import Queue
 from training.supervisor.saying import Sayings
 from training.supervisor.settling import Settling
-from training.supervisor.waiting import Turn, say_which_file_is_awaited, say_who_is_awaited
-from training.whose import noted, of_file
+from training.supervisor.waiting import say_which_file_is_awaited
+from training.whose import noted
 
 if TYPE_CHECKING:
-    from training.backends.agent import TokenRecord
     from training.backends.base import Backend, Gateway, Said
-    from training.bundle import Archive
     from training.config import Loaded, ProjectConfig
     from training.supervisor.errand import Work
 
@@ -45,7 +43,6 @@ logger = logging.getLogger("training.supervisor")
 PACE_S = 0.1
 IDLE_S = 0.2
 WAITING_S = 0.3
-JUDGE_EVERY_S = 1.0  # queue timeouts
 GAP_S = 5.0  # between two ticks: the machine was suspended, or had no time for us
 MOST_FAILURES = 3  # in a row, of our own making; then the run ends as an error
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)  # after database errors in a row; then the last one again
@@ -75,13 +72,12 @@ class Supervisor:
         self._make = make
         self._background = background
         self._gateway = gateway
+        self._queue = Queue(self.file, make)
         self._leaving = Leaving()
         self._settling = Settling(self.file, self._errand)
         self._lookout = Lookout(self.file, self._errand, self._sayings)
-        self._judged_at: datetime | None = None
         self._ticked_at: datetime | None = None
         self._listening_since: datetime | None = None  # from when on agents could be heard without a gap
-        self._turn = Turn()
         self._holds = False
         self._failures = 0
         self._told_to_stop = False
@@ -181,7 +177,7 @@ class Supervisor:
         run = Run.objects.filter(status=RUNNING).first()
         if self.charge and (run is None or run.id != self.charge.run_id):
             self._leave(now)  # somebody else has ended it
-        self._judge_queue(now)
+        self._queue.judge(now, self._listening_since)
         if run is not None:
             cared = self._care(run, now)
             # An agent may have claimed it before the last one was settled.
@@ -249,49 +245,11 @@ class Supervisor:
         for rest in (self._leaving, self._settling, self._lookout):
             rest.drop()
 
-    # The queue.
-
-    def _judge_queue(self, now: datetime) -> None:
-        """Rows 1 to 3: end the queued runs that cannot start any more."""
-        if self._judged_at and timedelta() <= now - self._judged_at < timedelta(seconds=JUDGE_EVERY_S):
-            return
-        self._judged_at = now
-        if not Run.objects.filter(status=QUEUED).exists():
-            return
-        project = self.file.read()
-        if project is None:
-            return
-        say_which_file_is_awaited(project.file, now)
-        runs.ask_now_for_what_lies_ahead(now)
-        ours = of_file(Run.objects.filter(status=QUEUED), project.file)
-        waiting = list(ours.exclude(backend__in=self._ready(project)))
-        records = checking.records(run.backend for run in waiting)
-        for run in waiting:
-            record = records.get(run.backend)
-            facts = _queued_facts(run, project, record, self._listening_since)
-            decision = decide(facts, limits_of(project, run.backend), now)
-            if decision.kind == MOVE:
-                self._move(run, decision, now)
-            else:
-                say_who_is_awaited(run, record, now)
-
-    def _ready(self, project: ProjectConfig) -> list[str]:
-        """The backends that can start a run now; for the others an agent has to come first."""
-        return [name for name in backends.names(project) if not backends.pulls(name, project, self._make)]
-
     def _take(self, now: datetime) -> bool:
-        """Claim the oldest run that can start, unless an older one's agent is about to ask for it."""
-        if not Run.objects.filter(status=QUEUED).exists():
+        claimed = self._queue.claim(now)
+        if claimed is None:
             return False
-        project = self.file.read()
-        if project is None:
-            return False
-        ready = self._ready(project)
-        if self._turn.is_an_agents(project.file, ready, now):
-            return False
-        run = runs.claim(project.file, ready, now)
-        if run is None:
-            return False
+        run, project = claimed
         self.charge = self._charge(run, project, now)
         return self._care(run, now)
 
@@ -435,7 +393,10 @@ class Supervisor:
         """Write the verdict; before a success, what the worker left has to be in the database."""
         if decision.to == SUCCESS and not charge.stored:
             return self._store(charge, run)
-        if self._move(run, decision, now, charge):
+        columns = columns_of(decision)
+        if charge.execution:
+            columns["exit_code"] = charge.execution.exit_code
+        if runs.move(run, decision.to, decision.because, now=now, **columns):
             self._leave(now)
         return True
 
@@ -452,14 +413,6 @@ class Supervisor:
             charge.stored = True
         return True
 
-    def _move(self, run: Run, decision: Decision, now: datetime, charge: Charge | None = None) -> bool:
-        columns: dict[str, object] = {}
-        if charge and charge.execution:
-            columns["exit_code"] = charge.execution.exit_code
-        if decision.to == ERROR:
-            columns |= {"error_code": decision.code, "error_hint": decision.hint}
-        return runs.move(run, decision.to, decision.because, now=now, **columns)
-
     # After the end.
 
     def _leave(self, now: datetime) -> None:
@@ -469,48 +422,9 @@ class Supervisor:
             self._leaving.leave(charge, now)
 
 
-def job_of(project: ProjectConfig, run: Run, archive: Archive | None = None) -> Job:
-    """What the worker is told of a run; `archive` is its bundle as it travels, None where it stays."""
-    training = project.model_training
-    return Job(
-        run_id=run.id,
-        trainer=run.trainer,
-        schemas=tuple(run.schemas),
-        params=run.params,
-        seed=run.seed,
-        device=training.device,
-        num_threads=training.num_threads,
-        max_ram_mb=training.max_ram_mb,
-        grace_seconds=training.grace_seconds,
-        max_wall_seconds=training.max_wall_seconds,
-        max_predictions_mb=training.max_predictions_mb,
-        bundle_sha256=archive.sha256 if archive else "",
-        bundle_bytes=archive.n_bytes if archive else 0,
-    )
-
-
 def _starting(backend: Backend) -> str:
     """The step line of a start; at an agent, who has to come for the job now."""
     if not backend.pulls:
         return f"starting on {backend.label}"
     record = checking.record_of(backend.name)
     return f"waiting for the agent on {(record and record.host) or backend.name}"
-
-
-def _queued_facts(
-    run: Run, project: ProjectConfig, record: TokenRecord | None, listening_since: datetime | None
-) -> Facts:
-    unfit = None
-    if run.backend not in backends.names(project):
-        unfit = Fault(f"The project file names no backend '{run.backend}' any more", "unknown_backend")
-    return Facts(
-        status=run.status,
-        place=run.backend,
-        created_at=run.created_at,
-        heard_at=record.last_seen if record else None,
-        listening_since=listening_since,
-        stop_asked_at=run.stop_asked_at,
-        stop_for=run.stop_for,
-        stop_by=run.stop_by,
-        unfit=unfit,
-    )

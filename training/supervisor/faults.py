@@ -7,7 +7,7 @@ import logging
 from django import db
 
 from training.errors import TrainingError
-from training.states import Fault
+from training.states import ERROR, Decision, Fault
 
 logger = logging.getLogger("training.supervisor")
 
@@ -32,6 +32,11 @@ def fault(error: Exception) -> Fault:
     if isinstance(error, MemoryError):
         return Fault("The memory of the machine that the supervisor runs on ran out", "out_of_memory")
     return Fault(f"{type(error).__name__}: {error}", "supervisor_failed")
+
+
+def columns_of(decision: Decision) -> dict[str, object]:
+    """What a run's row gets with the verdict, beside its state and its sentence."""
+    return {"error_code": decision.code, "error_hint": decision.hint} if decision.to == ERROR else {}
 
 
 def line(error: BaseException) -> str:

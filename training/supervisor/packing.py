@@ -1,4 +1,4 @@
-"""From a project to a run's bundle and ledger: begun anew where a supervisor was killed in it."""
+"""From a project to a run's bundle, ledger and job: begun anew where a supervisor was killed in it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from training import bundle, intake, runs
 from training.agent.jobdir import JobDir
+from training.agent.protocol import Job
 from training.errors import ProjectError
 from training.models import Run
 from training.project import Project
@@ -89,3 +90,23 @@ def _watched(rows: Iterator[T], check: Check) -> Iterator[T]:
         if number % CHECK_EVERY == 0:
             check()
         yield row
+
+
+def job_of(project: ProjectConfig, run: Run, archive: Archive | None = None) -> Job:
+    """What the worker is told of a run; `archive` is its bundle as it travels, None where it stays."""
+    training = project.model_training
+    return Job(
+        run_id=run.id,
+        trainer=run.trainer,
+        schemas=tuple(run.schemas),
+        params=run.params,
+        seed=run.seed,
+        device=training.device,
+        num_threads=training.num_threads,
+        max_ram_mb=training.max_ram_mb,
+        grace_seconds=training.grace_seconds,
+        max_wall_seconds=training.max_wall_seconds,
+        max_predictions_mb=training.max_predictions_mb,
+        bundle_sha256=archive.sha256 if archive else "",
+        bundle_bytes=archive.n_bytes if archive else 0,
+    )
