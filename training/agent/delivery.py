@@ -12,13 +12,11 @@ from .client import Client, wait_s
 from .errors import AgentError, EventsMissing, ProxyTooLarge, Refused, RunOver, Stuck, TooLarge, Unfit
 from .jobdir import JobDir
 from .place import SUCCESS, Outcome, Place
-from .protocol import CANCELLED, FINISHED, MOST_LOG_CHARACTERS, UNEXPECTED, Job
+from .protocol import CANCELLED, FINISHED, MB, MOST_LOG_CHARACTERS, UNEXPECTED, Job
 from .reporter import MOST_REFUSALS, Reporter
 from .slurm.relaying import SharedDir
 from .watch import LOOK_S, Watch
 from .workdir import result_file
-
-MB = 1024 * 1024
 
 
 class Delivery:

@@ -15,12 +15,11 @@ from typing import Callable, Optional
 from .client import Client, wait_s
 from .errors import Refused, Stuck, Unfit
 from .jobdir import JobDir, write_whole
-from .protocol import DOWNLOAD_TRIES, UNEXPECTED, Job
+from .protocol import DOWNLOAD_TRIES, MB, UNEXPECTED, Job
 from .wire import as_ours
 
 BLOCK_BYTES = 256 * 1024
-RESERVE_BYTES = 64 * 1024 * 1024  # of the disk, which stay free
-MB = 1024 * 1024
+RESERVE_BYTES = 64 * MB  # of the disk, which stay free
 ROOM = "Make room there, or name another folder: remote_dir of the backend, --workdir of an agent started by hand"
 _SHA256 = re.compile("[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+|\*)")

@@ -29,9 +29,11 @@ DEFAULT_GRACE_S = 20.0
 GIVE_UP_S = 300.0  # without the server during a run, the agent ends the run itself (SPEC A7)
 DOWNLOAD_TRIES = 5  # of the bundle, in a row without a byte gained (SPEC A5)
 
+MB = 1024 * 1024  # in bytes, wherever a limit is in MB
+
 PREFIX = "/api/training"
 MOST_EVENTS = 5_000  # in one report
-MOST_REPORT_BYTES = 8 * 1024 * 1024  # of its body
+MOST_REPORT_BYTES = 8 * MB  # of its body
 MOST_DEPTH = 100  # of what is nested in an event
 MOST_LOG_CHARACTERS = 100_000  # of the worker's stderr that travel with the result
 

@@ -9,8 +9,9 @@ import zlib
 from pathlib import Path
 from typing import IO, Callable, List
 
-from .download import MB, RESERVE_BYTES, unwritten
+from .download import RESERVE_BYTES, unwritten
 from .errors import Unfit
+from .protocol import MB
 
 BLOCK_BYTES = 1024 * 1024
 MOST_HEADER_BYTES = 1024 * 1024  # between two files: long names and the like; real bundles need 1.5 KB

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from . import probe
 
 FLUSH_BYTES = 1 << 18
-MB = 1024 * 1024  # as agent and server measure the same file
 
 
 class Predictions:
@@ -27,7 +26,7 @@ class Predictions:
     def __init__(self, path: Path, limit_mb: int) -> None:
         self.path = path
         self.count = 0
-        self._limit_bytes = limit_mb * MB
+        self._limit_bytes = limit_mb * protocol.MB
         self._limit_mb = limit_mb
         self._written = 0
         self._handle = None  # type: Any
