@@ -39,7 +39,7 @@ class WatchedExecution(Execution):
     def failure(self) -> str | None:
         if not self.done or self._result_came():
             return None
-        return ended_without_result(self.place, self.exit_code)
+        return self.fault.message if self.fault else ended_without_result(self.place, self.exit_code)
 
     @property
     def predictions(self) -> Path | None:

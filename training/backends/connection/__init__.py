@@ -92,6 +92,13 @@ class Target:
     port: int | None = None
     identity_file: Path | None = None
 
+    @property
+    def words(self) -> list[str]:
+        """What stands before the host in a command line of ssh."""
+        words = [] if self.user is None else ["-l", self.user]
+        words += [] if self.port is None else ["-p", str(self.port)]
+        return words if self.identity_file is None else [*words, "-i", str(self.identity_file.absolute())]
+
 
 class Process(ABC):
     """A command that runs over there, its standard streams here; binary, unbuffered."""

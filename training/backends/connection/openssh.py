@@ -27,6 +27,7 @@ from training.backends.connection import (
     Unreachable,
 )
 from training.backends.connection.framing import AfterMark, no_shell
+from training.backends.connection.ssh_config import Options, ask_ssh
 from training.backends.connection.words import (
     FORWARD_HINT,
     NO_SESSION,
@@ -79,7 +80,7 @@ class OpensshConnection(Connection):
         refuse_words(self.target)
         self._folder = _fresh_folder()
         try:
-            options = self._ask_configuration(until)
+            options = ask_ssh(self.target, self.config, until - time.monotonic())
             self._lifeline = lifeline = self._start_lifeline(options, timeout_s)
             lifeline.until_ready(until)
             if not lifeline.ready:
@@ -92,7 +93,7 @@ class OpensshConnection(Connection):
         self._refuse_lost()
         log = self._private / f"log-{next(self._numbers)}"
         # Its own words go to the log: standard error is the command's alone.
-        process = OpensshProcess(self, _spawn([*self._client("-E", str(log)), "-T", "--", "x", command]), log)
+        process = OpensshProcess(self, _spawn([*_client(self._socket, "-E", str(log)), "-T", "--", "x", command]), log)
         self._processes.add(process)
         return process
 
@@ -154,45 +155,15 @@ class OpensshConnection(Connection):
         if self.lost:
             raise ConnectionLost.to(self.target, self.lost)
 
-    def _words(self) -> list[str]:
-        """The target as the tutorial types it."""
-        target = self.target
-        words = [] if target.user is None else ["-l", target.user]
-        words += [] if target.port is None else ["-p", str(target.port)]
-        return words if target.identity_file is None else [*words, "-i", str(target.identity_file.absolute())]
-
-    def _ask_configuration(self, until: float) -> dict[str, list[str]]:
-        """What ssh makes of its configuration for this target; lower-case options, each with all its values."""
-        file = [] if self.config is None else ["-F", str(self.config)]
-        try:
-            done = subprocess.run(
-                ["ssh", "-G", *file, *self._words(), "--", self.target.host],
-                timeout=max(0.1, until - time.monotonic()),
-                **_quiet(subprocess.PIPE),  # type: ignore[call-overload]
-            )
-        except FileNotFoundError:
-            raise ConnectionFailed.to(
-                self.target, "there is no program ssh here", "Install it, or set ssh_client: paramiko"
-            ) from None
-        except subprocess.TimeoutExpired:
-            raise ConnectionFailed.to(self.target, "ssh does not come to an end of reading its configuration") from None
-        if done.returncode:
-            raise explain(self.target, done.stderr)
-        options: dict[str, list[str]] = {}
-        for line in done.stdout.decode("utf-8", "replace").splitlines():
-            name, _, value = line.partition(" ")
-            options.setdefault(name, []).append(value)
-        return options
-
-    def _start_lifeline(self, options: dict[str, list[str]], timeout_s: float) -> _Lifeline:
+    def _start_lifeline(self, options: Options, timeout_s: float) -> _Lifeline:
         theirs = options.get("controlpath", ["none"])[0]
-        if theirs != "none" and self._answers(theirs):
+        if theirs != "none" and _answers(theirs):
             self._socket = theirs
-            return _Lifeline(_spawn([*self._client(), "-T", "--", "x", LIFELINE]), borrowed=True)
+            return _Lifeline(_spawn([*_client(self._socket), "-T", "--", "x", LIFELINE]), borrowed=True)
         self._socket = str(self._private / SOCKET)
         return _Lifeline(_spawn(self._master(options, timeout_s)), borrowed=False)
 
-    def _master(self, options: dict[str, list[str]], timeout_s: float) -> list[str]:
+    def _master(self, options: Options, timeout_s: float) -> list[str]:
         """In a file, not as options: the second ssh that ProxyJump starts gets the file alone, and must not ask."""
         asks = options.get("stricthostkeychecking", ["ask"])[0] in ("ask", "true")
         file = self._private / "config"
@@ -201,7 +172,7 @@ class OpensshConnection(Connection):
         argv = ["ssh", "-F", str(file), "-M", "-S", self._socket]
         for name, value in {**A_PLAIN_SESSION, **{n: v for n, v in SINCE_8_7.items() if n.lower() in options}}.items():
             argv += ["-o", f"{name}={value}"]
-        return [*argv, *self._words(), "-T", "--", self.target.host, LIFELINE]
+        return [*argv, *self.target.words, "-T", "--", self.target.host, LIFELINE]
 
     def _configuration(self, strict: bool, timeout_s: float) -> str:
         ours = {
@@ -222,10 +193,10 @@ class OpensshConnection(Connection):
             ]
         )
 
-    def _failure(self, lifeline: _Lifeline, options: dict[str, list[str]], timeout_s: float) -> ConnectionFailed:
+    def _failure(self, lifeline: _Lifeline, options: Options, timeout_s: float) -> ConnectionFailed:
         """Why there is no READY: refused, no answer, or a login shell that does not come to it."""
         code, said, printed = lifeline.code, lifeline.said, lifeline.printed
-        if code is None and (printed or lifeline.borrowed or self._answers(self._socket)):
+        if code is None and (printed or lifeline.borrowed or _answers(self._socket)):
             return no_shell(self, None, printed)
         if code is None:
             hint = f"Try by hand: {by_hand(self.target, self.config)}"
@@ -237,17 +208,8 @@ class OpensshConnection(Connection):
 
     # Questions to the master.
 
-    def _client(self, *more: str) -> list[str]:
-        """Without ProxyCommand=false, a client whose master is gone makes a connection of its own."""
-        return ["ssh", "-F", "none", "-S", self._socket, "-o", "ProxyCommand=false", "-o", "BatchMode=yes", *more]
-
-    def _answers(self, path: str) -> bool:
-        argv = ["ssh", "-F", "none", "-S", path, "-o", "ProxyCommand=false", "-O", "check", "x"]
-        return _ask(argv, ANSWER_S)[0] == 0
-
     def _ask(self, what: str, way: str = "", timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
-        """(exit code, standard error) of `ssh -O what`."""
-        return _ask([*self._client("-O", what), *(["-R", way] if way else []), "x"], timeout_s)
+        return _ask(self._socket, what, *(["-R", way] if way else []), timeout_s=timeout_s)
 
 
 class OpensshProcess(Process):
@@ -399,19 +361,38 @@ def _runs(pid: int) -> bool:
     return True
 
 
+def _client(master: str, *more: str) -> list[str]:
+    """A command line that goes to the master at this socket; the host's name is a word without meaning then.
+
+    Without ProxyCommand=false, a client whose master is gone makes a connection of its own.
+    """
+    return ["ssh", "-F", "none", "-S", master, "-o", "ProxyCommand=false", "-o", "BatchMode=yes", *more]
+
+
+def _answers(master: str) -> bool:
+    return _ask(master, "check")[0] == 0
+
+
+def _ask(master: str, what: str, *words: str, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
+    """(exit code, standard error) of `ssh -O what`."""
+    try:
+        done = subprocess.run(
+            [*_client(master, "-O", what), *words, "x"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+            timeout=timeout_s,
+            start_new_session=True,  # no terminal to ask on
+        )
+    except subprocess.TimeoutExpired:
+        return 255, b"no answer"
+    return done.returncode, done.stderr
+
+
 def _environment() -> dict[str, str]:
     """English words, and no window that asks."""
     return {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
-
-
-def _quiet(stdout: int) -> dict[str, object]:
-    return {
-        "stdin": subprocess.DEVNULL,
-        "stdout": stdout,
-        "stderr": subprocess.PIPE,
-        "env": _environment(),
-        "start_new_session": True,  # no terminal to ask on
-    }
 
 
 def _spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -419,11 +400,3 @@ def _spawn(argv: Sequence[str]) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, env=_environment(), start_new_session=True
     )
-
-
-def _ask(argv: Sequence[str], timeout_s: float) -> tuple[int, bytes]:
-    try:
-        done = subprocess.run(argv, timeout=timeout_s, **_quiet(subprocess.DEVNULL))  # type: ignore[call-overload]
-    except subprocess.TimeoutExpired:
-        return 255, b"no answer"
-    return done.returncode, done.stderr

@@ -49,7 +49,7 @@ def settings_of(target: Target, config: Path | None = None) -> Settings:
     Raises ConnectionFailed, with ssh's own words, where the configuration cannot be read.
     """
     if shutil.which("ssh") is not None:
-        options = _by_ssh(target, config)
+        options = ask_ssh(target, config)
     else:
         target = _taken_apart(target)
         options = _by_paramiko(target, config)
@@ -98,20 +98,21 @@ def _name() -> str:
 # Two ways to read it: both give lower-case options, each with all its values.
 
 
-def _by_ssh(target: Target, config: Path | None) -> Options:
-    argv = ["ssh", "-G", *([] if config is None else ["-F", str(config)])]
-    argv += [] if target.user is None else ["-l", target.user]
-    argv += [] if target.port is None else ["-p", str(target.port)]
-    argv += [] if target.identity_file is None else ["-i", str(target.identity_file.absolute())]
+def ask_ssh(target: Target, config: Path | None, timeout_s: float = READ_TIMEOUT_S) -> Options:
+    """What the ssh program makes of its configuration for a target. Raises ConnectionFailed, in its own words."""
+    file = [] if config is None else ["-F", str(config)]
     try:
         done = subprocess.run(
-            [*argv, "--", target.host],
+            ["ssh", "-G", *file, *target.words, "--", target.host],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=READ_TIMEOUT_S,
+            timeout=max(0.1, timeout_s),
             env={**os.environ, "LC_ALL": "C"},
             start_new_session=True,
         )
+    except FileNotFoundError:
+        hint = "Install it, or set ssh_client: paramiko"
+        raise ConnectionFailed.to(target, "there is no program ssh here", hint) from None
     except subprocess.TimeoutExpired:
         raise ConnectionFailed.to(target, "ssh does not come to an end of reading its configuration") from None
     if done.returncode:

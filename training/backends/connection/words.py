@@ -91,11 +91,8 @@ def last_words(said: bytes) -> str:
 
 def by_hand(target: Target, config: Path | None = None) -> str:
     """The command that a person types to see the same."""
-    words = ["ssh"] if config is None else ["ssh", "-F", str(config)]
-    words += [] if target.user is None else ["-l", target.user]
-    words += [] if target.port is None else ["-p", str(target.port)]
-    words += [] if target.identity_file is None else ["-i", str(target.identity_file)]
-    return shlex.join([*words, target.host])
+    file = [] if config is None else ["-F", str(config)]
+    return shlex.join(["ssh", *file, *target.words, target.host])
 
 
 def needs_passphrase(key: Path) -> bool:

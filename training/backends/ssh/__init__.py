@@ -104,11 +104,3 @@ class SshExecution(WatchedExecution):
         if self._session.is_over:
             return True
         return self._forced_at is not None and time.monotonic() - self._forced_at > LETTING_GO_S
-
-    @property
-    def failure(self) -> str | None:
-        if not self.done or self._result_came():
-            return None
-        if self.fault:
-            return self.fault.message
-        return super().failure
