@@ -114,7 +114,7 @@ def assert_succeeded_once(stage: Stage, run: Run) -> None:
     assert kept.bundle_digest == bundle.read(stage.directory(run) / "bundle").digest
     assert kept.metric_points.count() == 1
     assert kept.scores["sentiment"]
-    assert kept.step == f"finished: {held_out} of {held_out} predictions are prelabels now"
+    assert kept.step == f"finished: {held_out} of {held_out} predictions became prelabels"
     assert kept.writeback and kept.writeback["n_written"] == held_out
     assert Prediction.objects.filter(run=run, outcome="published").count() == held_out
     assert kept.settled_at is not None

@@ -167,7 +167,7 @@ def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
             runs.step(run.id, TAKEN_BACK)
     elif run.step == WRITING_BACK and run.writeback:
         n_read, n_written = run.writeback["n_read"], run.writeback["n_written"]
-        runs.step(run.id, f"finished: {n_written} of {n_read} predictions are prelabels now")
+        runs.step(run.id, f"finished: {n_written} of {n_read} predictions became prelabels")
 
 
 def _said(run: Run, what: str, work: Callable[[], object]) -> bool:
