@@ -38,19 +38,20 @@ def is_renamed(theirs: str, mine: Path) -> bool:
 
 
 def of_file(rows: QuerySet[Run], mine: Path) -> QuerySet[Run]:
-    """Those of the rows that are not another project file's; one small query, for paths are compared on the disk."""
-    return rows.exclude(project_file__in=_others(rows, mine))
+    """Those of the rows that are not another project file's; one small query, for paths are compared on the disk.
+
+    Where there is no row now, it is none for good: who looks again and again asks the database once each time.
+    """
+    found = files(rows)
+    others = [file for file in found if is_another(file, mine)]
+    return rows.exclude(project_file__in=others) if found else rows.none()
 
 
 def of_others(rows: QuerySet[Run], mine: Path) -> QuerySet[Run]:
     """Those of the rows that wait for another project file."""
-    return rows.filter(project_file__in=_others(rows, mine))
+    return rows.filter(project_file__in=[file for file in files(rows) if is_another(file, mine)])
 
 
 def files(rows: QuerySet[Run]) -> list[str]:
     """The project files of the rows, each once."""
     return list(rows.order_by().values_list("project_file", flat=True).distinct())
-
-
-def _others(rows: QuerySet[Run], mine: Path) -> list[str]:
-    return [file for file in files(rows) if is_another(file, mine)]

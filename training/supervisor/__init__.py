@@ -178,11 +178,12 @@ class Supervisor:
         if self.charge and (run is None or run.id != self.charge.run_id):
             self._leave(now)  # somebody else has ended it
         self._queue.judge(now, self._listening_since)
+        lingers = self._leaving.lingers(now)
         if run is not None:
             cared = self._care(run, now)
             # An agent may have claimed it before the last one was settled.
             return self._settling.go_on() or cared
-        if self._leaving.lingers(now):
+        if lingers:
             return False
         if self._settling.is_due:
             return self._settling.go_on()

@@ -33,6 +33,7 @@ class Leaving:
         if charge.lives:
             if charge.execution and not charge.execution.done:
                 charge.execution.stop(force=True)
+            self.drop()  # the one before it, which an agent's run did not wait for
             self._charge, self._since = charge, now
         else:
             charge.let_go()
