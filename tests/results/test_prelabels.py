@@ -155,11 +155,15 @@ def test_the_file_loses_no_item_to_a_data_file_that_is_gone_or_breaks_off(projec
 
 def test_a_run_whose_write_back_failed_does_not_say_that_it_goes_on(project: ProjectConfig, predict: Predict) -> None:
     run = Run.objects.get(pk=predict("r1", {"a": ("positive", 0.9)}).pk)
-    (project.root / "items.jsonl").unlink()
+    items = (project.root / "items.jsonl").rename(project.root / "aside")
     concluding.settle(project, run, lambda: None)
     run.refresh_from_db()
     assert run.settled_at and run.step == concluding.NOT_WRITTEN_BACK
     assert "No such file" in run.step_lines.get(level="error").text
+    items.rename(project.root / "items.jsonl")
+    concluding.settle(project, run, lambda: None)
+    run.refresh_from_db()
+    assert run.step.endswith("predictions became prelabels")
 
 
 def test_a_project_that_reads_the_file_back_gets_the_same_items_and_no_old_prelabels(

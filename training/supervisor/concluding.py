@@ -165,7 +165,7 @@ def write_back(config: ProjectConfig, run: Run, check: Check) -> None:
     if run.retracted_at:  # as it was at the start: runs.settled sees by it whether a retraction came meanwhile
         if run.step != TAKEN_BACK:
             runs.step(run.id, TAKEN_BACK)
-    elif run.step == WRITING_BACK and run.writeback:
+    elif run.step in (WRITING_BACK, NOT_WRITTEN_BACK) and run.writeback:
         n_read, n_written = run.writeback["n_read"], run.writeback["n_written"]
         runs.step(run.id, f"finished: {n_written} of {n_read} predictions became prelabels")
 
