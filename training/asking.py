@@ -14,7 +14,6 @@ from django.utils import timezone
 from training import backends, now, runs
 from training.agent import trainers
 from training.errors import BackendRefused, BadRequest, OtherProject
-from training.nearest import nearest
 from training.project import Project
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def look_at(config: ProjectConfig, wanted: Wanted, patience_s: float | None = No
     be trainable then fails by itself, with the same sentence, when its bundle is to be made.
     """
     _see_whose_supervisor_works(config)
-    trainer_named(wanted.trainer)
+    runs.refuse_at_once(config, runs.trainer_named(wanted.trainer), wanted.params, wanted.seed)
     if wanted.backend is not None:
         backends.make(wanted.backend, config)
     if patience_s is None:
@@ -114,27 +113,13 @@ def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Sele
     if not schemas:
         raise BadRequest("No schema was named to train on", field="schemas")
     project = Project(config)
-    known = trainer_named(trainer)
+    known = runs.trainer_named(trainer)
     for name in schemas:
         schema = project.schemas.get(name)
         if schema and schema.kind and schema.kind not in known.kinds:
-            raise BadRequest(misfit(known, schema), field="schemas")
+            raise BadRequest(runs.misfit(known, schema), field="schemas")
     with _one_preview:
         return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
-
-
-def misfit(trainer: trainers.Trainer, schema: Schema) -> str:
-    return (
-        f"Trainer '{trainer.name}' does not fit schema '{schema.name}': that is {schema.kind}, "
-        f"and it fits {' and '.join(trainer.kinds)}"
-    )
-
-
-def trainer_named(name: str) -> trainers.Trainer:
-    """The trainer of that name; BadRequest, with the nearest, where there is none."""
-    if name in trainers.TRAINERS:
-        return trainers.TRAINERS[name]
-    raise BadRequest(f"There is no trainer '{name}'", hint=nearest(name, trainers.TRAINERS), field="trainer")
 
 
 def default_trainer(config: ProjectConfig, backend: str) -> str:

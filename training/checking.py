@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Max, Q, QuerySet
 from django.utils import timezone
 
-from training import asking, backends
+from training import asking, backends, runs
 from training.backends.agent import AgentBackend, TokenRecord, gpu_words, register_command
 from training.backends.base import Backend, Concern, Report
 from training.models import BackendToken, Run
@@ -54,7 +54,7 @@ def check(name: str, config: ProjectConfig, now: datetime | None = None, trainer
 
 def judged(report: Report, config: ProjectConfig, trainer: str = "") -> Report:
     """The report with a concern that stops a run where the place is known to lack packages of its trainer."""
-    name = asking.trainer_named(trainer).name if trainer else asking.default_trainer(config, report.backend)
+    name = runs.trainer_named(trainer).name if trainer else asking.default_trainer(config, report.backend)
     lack = report.lacks.get(name)
     if lack is None:
         return report

@@ -25,6 +25,7 @@ from training.whose import files, is_another, is_renamed, noted, of_file
 if TYPE_CHECKING:
     from training.agent.trainers import Trainer
     from training.config import ProjectConfig
+    from training.project import Schema
 
 SOURCES = ("manual", "api", "auto")
 MOST_BY = 150  # characters of a requester's name that are kept
@@ -53,8 +54,8 @@ def create(
 
     Raises BadRequest (trainer, schemas, params, seed) or UnknownBackend; looks at no item and no annotation.
     """
-    _refuse_where_off(config)
-    known = _trainer(trainer)
+    known = trainer_named(trainer)
+    refuse_at_once(config, known, params, seed)
     names = _schemas(config, known, schemas)
     place = _backend(config, known, backend)
     values = _params(known, params)
@@ -96,13 +97,16 @@ def new_id(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def _refuse_where_off(config: ProjectConfig) -> None:
-    """A project whose file says so is not trained; one that says nothing of it was given to us to train."""
-    if not config.model_training.enabled:
+def refuse_at_once(config: ProjectConfig, trainer: Trainer, params: Mapping[str, Any] | None, seed: Any) -> None:
+    """BadRequest for what is seen without a look at the project: training is off, a parameter or the seed is wrong."""
+    if not config.model_training.enabled:  # a file that says nothing of it was given to us to train
         raise BadRequest(f"model_training.enabled is false in {config.file.name}", hint="Set it to true")
+    _params(trainer, params)
+    _seed(seed)
 
 
-def _trainer(name: str) -> Trainer:
+def trainer_named(name: str) -> Trainer:
+    """The trainer of that name; BadRequest, with the nearest, where there is none."""
     known = trainers.TRAINERS.get(name) if isinstance(name, str) else None
     if known is None:
         hint = nearest(str(name), trainers.TRAINERS)
@@ -122,13 +126,13 @@ def _schemas(config: ProjectConfig, trainer: Trainer, wanted: Sequence[str] | st
         if not schema.kind:
             raise BadRequest(schema.why_not, field="schemas")
         if schema.kind not in trainer.kinds:
-            raise BadRequest(_misfit(trainer, name, schema.kind), field="schemas")
+            raise BadRequest(misfit(trainer, schema), field="schemas")
     return list(dict.fromkeys(names))
 
 
-def _misfit(trainer: Trainer, schema: str, kind: str) -> str:
+def misfit(trainer: Trainer, schema: Schema) -> str:
     fits = " and ".join(trainer.kinds)
-    return f"Trainer '{trainer.name}' does not fit schema '{schema}': that is {kind}, and it fits {fits}"
+    return f"Trainer '{trainer.name}' does not fit schema '{schema.name}': that is {schema.kind}, and it fits {fits}"
 
 
 def _backend(config: ProjectConfig, trainer: Trainer, wanted: str | None) -> str:

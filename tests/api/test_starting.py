@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from training.models import Run, SupervisorLease
+from training.project import Project
 
 GOOD = {"trainer": "sklearn-text", "schemas": ["sentiment"]}
 BACKENDS = """model_training:
@@ -110,6 +111,16 @@ def test_a_missing_or_wrong_field_is_a_400_that_names_it(key: Any, body: Any, fi
     assert document["field"] == field
     assert words in document["error"]
     assert not Run.objects.exists()
+
+
+def test_what_needs_no_look_at_the_items_is_refused_without_one(
+    key: Any, project_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Project, "preview", lambda *_, **__: pytest.fail("a million items would be read for nothing"))
+    assert key.post("runs", {**GOOD, "params": {"C": "much"}}).json()["field"] == "params"
+    text = project_file.read_text(encoding="utf-8")
+    project_file.write_text(f"{text}\nmodel_training: {{enabled: false}}\n", encoding="utf-8")
+    assert "enabled is false" in key.post("runs", GOOD).json()["error"]
 
 
 def test_an_unknown_field_is_told_the_nearest(key: Any) -> None:

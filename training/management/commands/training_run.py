@@ -73,7 +73,7 @@ def _wanted(project: ProjectConfig, options: dict[str, Any]) -> asking.Wanted:
 
 
 def _all_that_fit(project: ProjectConfig, trainer: str) -> list[str]:
-    kinds = asking.trainer_named(trainer).kinds
+    kinds = runs.trainer_named(trainer).kinds
     return [name for name, schema in Project(project).schemas.items() if schema.kind in kinds]
 
 
