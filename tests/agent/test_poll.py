@@ -508,10 +508,33 @@ def test_a_mistake_of_our_own_is_a_sentence_too(tmp_path):
 def test_a_run_whose_token_is_never_taken_does_not_stop_the_agent(machine):
     machine.site.then("report", *[says(401, "unknown_token")] * 1000)
     agent = machine.start()
-    wait_for(lambda: machine.out().count("is not ours any more") > 1, "two such runs")
+    wait_for(lambda: machine.out().count("its token is not taken any more") > 1, "two such runs")
     agent.terminate()
     assert agent.wait(60) == 0
     assert machine.site.result is None
+
+
+def test_a_run_whose_token_was_replaced_by_a_late_claim_goes_on_with_the_next_token(machine):
+    """An agent was killed as it claimed; the server heard that after the next one's claim, and gave the run anew."""
+    agent = machine.begin("wait_for_file", "--once")
+    group = machine.jobdir.read_keeper()["worker_pgid"]
+    machine.site.then("report", says(401, "unknown_token"))
+    wait_for(lambda: any("the worker still there" in e.get("step", "") for e in machine.site.said("status")), "more")
+    assert machine.jobdir.read_keeper()["worker_pgid"] == group
+    (machine.jobdir.path / "go").write_text("")
+    assert agent.wait(60) == 0
+    assert [e["step"] for e in machine.site.said("status")].count("toy began") == 1
+    assert machine.site.result["n_events"] == len(machine.site.events)
+
+
+def test_a_run_whose_token_is_refused_and_that_is_not_given_again_is_ended_and_removed(machine):
+    agent = machine.begin("ask")
+    machine.site.job = None
+    machine.site.then("report", says(401, "unknown_token"))
+    wait_for(lambda: not machine.jobdir.path.exists(), "the folder's end")
+    assert not is_held(machine.jobdir) and "not ours any more; tidying up" in machine.out()
+    agent.terminate()
+    assert agent.wait(20) == 0
 
 
 @linux

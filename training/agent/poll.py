@@ -129,7 +129,9 @@ class Agent:
         name = self.workdir.adopt(self.backend, workdir.this_machine() if slurm is None else "")
         # A compute node sees the folder alone, not what is installed here.
         code = self.workdir.code_for(python, sys.executable if slurm is None else "")
-        self.place = Place(self.address, name, python, code, console, signals, options.keep, slurm=slurm)
+        self.place = Place(
+            self.address, name, python, code, console, signals, claims=True, keep=options.keep, slurm=slurm
+        )
         self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
         self.gpus = Gpus()
         self._swept = False

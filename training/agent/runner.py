@@ -82,6 +82,8 @@ class Runner:
         try:
             return delivery.conclude(self._delivered(delivery))
         except (RunOver, TokenRefused) as over:
+            if isinstance(over, TokenRefused) and self.place.claims:
+                return self._disowned(over)
             self._end_worker(SHORT_GRACE_S)
             return self._unreported(over)
         except GaveUp as lost:
@@ -148,6 +150,13 @@ class Runner:
         return launched or Launched(self.jobdir)  # none: an agent that was killed as it launched
 
     # What may come between.
+
+    def _disowned(self, refused: TokenRefused) -> Outcome:
+        """Another claim of this agent's may have got the run a new token: one that a killed process sent, and that came
+        late. The next claim tells; where the run is not ours any more, the agent ends its worker then.
+        """
+        sentence = "run %s: its token is not taken any more (%s); asking whether the run is still ours"
+        return Outcome("", sentence % (self.job.run_id, refused.message), is_owed=True)
 
     def _end_without_server(self, lost: GaveUp) -> None:
         """SPEC A7. What is finished is kept, for when the server asks for it again."""
