@@ -77,7 +77,7 @@ class BadRequest(TrainingError):
 
 
 class OtherProject(TrainingError):
-    """The supervisor at work has another project file, and would run by that one what is asked for of this one."""
+    """The supervisor at work has another project file, and what is asked for of this one would wait for its end."""
 
     code = "other_project"
 

@@ -1,4 +1,4 @@
-"""A supervisor runs what waits by its own project file: a run of another one is not asked for while it works."""
+"""A supervisor runs what is of its own project file: a run of another one is not asked for while it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queued runs that an agent has to come for: whose turn it is, and what people read while nobody comes."""
+"""Queued runs that wait for somebody to come: whose turn it is, and what people read while nobody does."""
 
 from __future__ import annotations
 
