@@ -222,6 +222,23 @@ def test_the_data_directory_is_read_by_its_own_rules(study: Any, warned: Warned)
     assert warned(project, "could not be read to", "more/pretty.json (Potato reads no list over several lines")
 
 
+def test_what_potato_passes_over_in_the_data_directory_is_no_error_of_the_records(study: Any) -> None:
+    study.items({"id": "a", "text": "One"})
+    study.write("more/pretty.json", '[\n {"id": "p", "text": "Two"}\n]')
+    study.keys["data_directory"] = "more"
+    assert [id for id, _ in study.project().records()] == ["a"]
+
+
+def test_a_data_directory_that_has_gone_is_an_error_and_no_empty_study(study: Any) -> None:
+    study.items({"id": "a", "text": "One"})
+    study.write("more/x.jsonl", '{"id": "b", "text": "Two"}\n')
+    study.keys["data_directory"] = "more"
+    project = study.project()
+    (study.folder / "more").rename(study.folder / "elsewhere")
+    with pytest.raises(ProjectError, match=r"more \(data_directory\) cannot be read: No such file or directory"):
+        list(project.records())
+
+
 def test_a_record_without_an_id_is_named(study: Any, warned: Warned) -> None:
     study.items({"text": "One"}, {"id": "x" * 501, "text": "Two"}, {"id": "a\0b", "text": "Three"})
     project = select(study)

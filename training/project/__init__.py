@@ -98,7 +98,7 @@ class Project:
     def records(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """(id, fields) of every item as its data file has it, streaming.
 
-        Raises ProjectError, after what could be read, where that is not all of a data file.
+        Raises ProjectError, after what could be read, where that is not all of one of `data_files`.
         """
         notes = Notes()
         for record in self._items().records(notes):

@@ -57,6 +57,11 @@ UNREADABLE = (
     "{n} data file could not be read to its end: {names}",
     "{n} data files could not be read to their end: {names}",
 )
+# Potato passes over such a file there, and does not start with one in data_files.
+PASSED_OVER = (
+    "{n} file of the data directory could not be read to its end: {names}",
+    "{n} files of the data directory could not be read to their end: {names}",
+)
 OTHER_FORMS = (
     "{n} data file has a form that is not read here, and is left out: {names}",
     "{n} data files have forms that are not read here, and are left out: {names}",
@@ -204,7 +209,7 @@ class Items:
         try:
             yield from reader(file, notes)
         except (OSError, ValueError, NotImplementedError, csv.Error) as error:
-            notes.add(*UNREADABLE, f"{file.name} ({_because(error)})")
+            notes.add(*(PASSED_OVER if file.in_directory else UNREADABLE), f"{file.name} ({_because(error)})")
 
     def _json(self, file: DataFile, notes: Notes) -> Iterator[_Entry]:
         if not file.in_directory:
@@ -375,8 +380,8 @@ def unread_sources(config: ProjectConfig) -> list[str]:
 def _directory(folder: Path) -> list[Path]:
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
-    except OSError:
-        return []
+    except OSError as error:
+        raise ProjectError(f"The folder {folder} (data_directory) cannot be read: {error.strerror}") from None
     return [folder / name for name in names if name.rpartition(".")[2] in DIRECTORY_FORMS]
 
 
