@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import Client
 
 from training.models import Run
@@ -55,6 +56,16 @@ def test_the_address_of_a_form_with_mistakes_leads_to_a_fresh_one(owner: User, p
     assert client.post("/admin/training/start", {**FORM, "seed": "x"}).status_code == 422
     assert client.get("/admin/training/start").headers["Location"] == "/admin/training"
     assert not Run.objects.exists()
+
+
+def test_a_logout_in_the_midst_of_a_start_is_no_failure(
+    owner: User, project_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(owner)
+    monkeypatch.setattr("training.asking.look_at", lambda *_: Session.objects.all().delete())
+    assert client.post("/admin/training/start", {**FORM, "token": "t"}).status_code < 500
+    assert Run.objects.count() == 1
 
 
 def test_a_form_of_before_another_login_says_what_to_do(

@@ -32,6 +32,8 @@ def once(session: SessionBase, token: str, start: Callable[[], Run]) -> str:
         return start().pk
     with transaction.atomic():
         started = _started(store)
+        if started is None:
+            return start().pk
         if token not in started:
             started[token] = start().pk
             store[STARTED] = dict(list(started.items())[-MOST_KEPT:])
@@ -41,8 +43,7 @@ def once(session: SessionBase, token: str, start: Callable[[], Run]) -> str:
     return started[token]
 
 
-def _started(store: SessionStore) -> dict[str, str]:
-    """What stands in the session's row now, which this request has read before."""
+def _started(store: SessionStore) -> dict[str, str] | None:
+    """What stands in the session's row now, which this request has read before; None where somebody has logged out."""
     row = store.model.objects.select_for_update().filter(session_key=store.session_key).first()
-    found = store.decode(row.session_data).get(STARTED, {}) if row else {}
-    return dict(found)
+    return dict(store.decode(row.session_data).get(STARTED, {})) if row else None
