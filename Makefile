@@ -69,7 +69,7 @@ test-sqlite: $(VENV)/.installed-test
 	$(BIN)/python -m pytest $(if $(PYTEST_ARGS),,$(RAN_ALREADY)) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)
 
 # Beside what meets no database (tests/conftest.py): what meets it in other tests, too.
-OTHERS_MEET_IT := agent house backends connection $(addprefix e2e/test_,ssh.py slurm_runs.py nginx.py commands.py register.py serve.py)
+OTHERS_MEET_IT := agent house backends connection $(addprefix e2e/test_,agent.py ssh.py slurm_runs.py nginx.py commands.py register.py serve.py)
 
 test-postgres: $(VENV)/.installed-test
 	$(BIN)/python tests/services/postgres.py $(BIN)/python -m pytest $(OTHERS_MEET_IT:%=--ignore tests/%) -n $(JOBS) --dist worksteal --durations=10 $(PYTEST_ARGS)

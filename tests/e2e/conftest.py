@@ -221,3 +221,23 @@ def new_database(url: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return url.rsplit("/", 1)[0] + f"/{name}"
+
+
+@pytest.fixture(scope="module")
+def lab_of_agents(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from agentlab import Lab  # which needs this file
+
+    made = Lab(tmp_path_factory.mktemp("lab"))
+    yield made
+    made.wire.close()
+    made.site.kill_what_is_left()
+
+
+@pytest.fixture
+def lab(lab_of_agents: Any) -> Iterator[Any]:
+    """A served study whose backends are of agents; one for all tests of a file, each with agents of its own."""
+    yield lab_of_agents
+    for agent in lab_of_agents.agents:
+        print(f"--- an agent's console:\n{agent.log}")
+    print(f"--- the site's log:\n{lab_of_agents.site.log}")
+    lab_of_agents.clear()
