@@ -27,6 +27,7 @@ from training.supervisor.leaving import LINGER_S
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
 
 SILENCE_S = 30
+STRIDE_S = 4
 
 
 class AgentStage(Stage):
@@ -47,10 +48,11 @@ class AgentStage(Stage):
     def agent(self, backend: str = "lab", **more: Any) -> Agent:
         return Agent(backend, self.project.runs, **more).register(self.now)
 
-    def pass_time(self, seconds: float, step: float = 1.0) -> None:
-        """Time that the supervisor lives through, tick by tick."""
-        for _ in range(round(seconds / step)):
-            self.turn(step)
+    def pass_time(self, seconds: int) -> None:
+        """Time that the supervisor lives through, in strides too short for a gap (GAP_S) in which nobody is heard."""
+        self.tick()
+        for passed in range(0, seconds, STRIDE_S):
+            self.turn(min(STRIDE_S, seconds - passed))
             self.tick(4)
 
 
@@ -283,7 +285,7 @@ def test_waiting_for_its_turn_while_the_agent_is_at_work_is_no_timeout(
 ) -> None:
     after = stage.ask(backend="lab")
     for _ in range(70):
-        stage.pass_time(2, step=2)
+        stage.pass_time(2)
         agent.reports(claimed, stage.now)
     agent.finishes(claimed)
     stage.until(lambda: now_of(claimed).settled_at is not None)

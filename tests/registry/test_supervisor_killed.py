@@ -46,7 +46,7 @@ def wait_for(condition: Callable[[], Any], what: str) -> Any:
         found = condition()
         if found:
             return found
-        time.sleep(0.003)
+        time.sleep(0.01)
     raise AssertionError(f"{what} did not come; runs: {list(Run.objects.values_list('status', 'step', 'error'))}")
 
 
@@ -147,7 +147,7 @@ def assert_succeeded_once(theatre: Theatre, run: Run) -> None:
 
 
 def test_is_being_built(theatre: Theatre) -> None:
-    theatre.project(n_items=40_000, n_labelled=500)
+    theatre.project(n_items=15_000, n_labelled=500)
     first = theatre.supervisor()
     run = theatre.ask()
     wait_for(lambda: (theatre.jobdir(run).path / "bundle.part").exists(), "a bundle in the making")
@@ -183,7 +183,7 @@ def test_trains_and_the_worker_ends_before_the_next_supervisor_comes(theatre: Th
 
 
 def test_has_its_predictions_stored(theatre: Theatre) -> None:
-    theatre.project(n_items=40_000, n_labelled=500)
+    theatre.project(n_items=15_000, n_labelled=500)
     first = theatre.supervisor()
     run = theatre.ask(params={"analyzer": "word"})
     wait_for(lambda: Prediction.objects.filter(run=run).exists(), "the first predictions")
@@ -194,7 +194,7 @@ def test_has_its_predictions_stored(theatre: Theatre) -> None:
 
 
 def test_is_written_back(theatre: Theatre) -> None:
-    theatre.project(n_items=40_000, n_labelled=500)
+    theatre.project(n_items=15_000, n_labelled=500)
     first = theatre.supervisor()
     run = theatre.ask(params={"analyzer": "word"})
     wait_for(lambda: now_of(run).status == SUCCESS, "the success")
@@ -336,7 +336,7 @@ def test_a_database_that_drops_its_connections_is_survived(theatre: Theatre) -> 
 
 
 def test_a_run_that_is_cancelled_in_its_building_ends_without_a_worker(theatre: Theatre) -> None:
-    theatre.project(n_items=40_000, n_labelled=500)
+    theatre.project(n_items=15_000, n_labelled=500)
     theatre.supervisor()
     run = theatre.ask()
     wait_for(lambda: now_of(run).status != QUEUED, "the building")
