@@ -5,6 +5,7 @@ from pathlib import Path
 wsgi_app = "potato_site.wsgi:application"
 bind = "127.0.0.1:8000"
 workers = 2
+preload_app = True  # the others are copies of the first process: sooner there, and with less memory
 
 # With threads the heart beats in the worker's main loop, and `timeout` speaks of that alone: an upload or a download
 # may last for hours. In a `sync` worker it would be killed after `timeout` seconds.
