@@ -41,7 +41,5 @@ def beside_baseline(name: str, value: Any, baseline: Any) -> str:
 def best_of(name: str, values: Sequence[Any]) -> set[int]:
     """The places of the best value; empty where fewer than two are known, or all that are known are the same."""
     known = {place: good for place, value in enumerate(values) if (good := goodness(name, value)) is not None}
-    best = max(known.values(), default=None)
-    if best is None or len(known) < 2 or min(known.values()) == best:
-        return set()
-    return {place for place, good in known.items() if good == best}
+    best = {place for place, good in known.items() if max(known.values()) - good < SAME}
+    return best if len(best) < len(known) else set()

@@ -81,6 +81,7 @@ class TestLines:
     def test_of_equal_scores_have_no_best(self) -> None:
         assert better.best_of("mae", [0.5, 0.5]) == set()
         assert better.best_of("mae", [0.5, 0.5, 0.7]) == {0, 1}
+        assert better.best_of("accuracy", [0.9001, 0.9]) == set()  # written with the same digits
 
 
 def show(client: Client, query: str, status: int = 200) -> str:
