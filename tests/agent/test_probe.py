@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from training.agent import probe
-from training.agent.probe import Gpu, Torch, choose, has_kernels, parse_nvidia_smi, pick_gpu, visible
+from training.agent.probe import Gpu, Torch, choose, has_kernels, parse_nvidia_smi, visible
 
 A = Gpu(0, "NVIDIA A100", "GPU-aaaa", 1000, 40000, 99, "8.0")
 B = Gpu(1, "NVIDIA A100", "GPU-bbbb", 30000, 40000, 0, "8.0")
@@ -110,13 +110,6 @@ def test_kernels_run_within_their_major_version_and_ptx_on_anything_newer(capabi
 def test_kernels_of_one_architecture_alone_have_a_letter():
     assert has_kernels("9.0", ["sm_90a"])
     assert not has_kernels("10.0", ["sm_90a"])
-
-
-def test_free_memory_decides_and_not_how_busy_a_card_is():
-    assert pick_gpu([A, B, C]) == B
-    assert pick_gpu([A, C], min_free_mb=4000) == C
-    assert pick_gpu([A], min_free_mb=4000) is None
-    assert pick_gpu([]) is None
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from .install import closed, environment_below, is_made, is_whole, python_of
-from .probe import Gpu, Torch, cores, has_kernels, memory_mb, parse_nvidia_smi, torch_facts
-from .trainers import is_importable
+from .probe import Gpu, Torch, has_kernels, of_machine, parse_nvidia_smi, torch_facts
 
 NVIDIA_SMI_TIMEOUT_S = 10.0  # a driver that wakes up takes seconds; one that hangs takes for ever
 TORCH_TIMEOUT_S = 40.0  # for its import from a cold network share
@@ -220,21 +219,16 @@ def facts(
     found = survey(patience_s)
     torch = _torch_facts(until) if found.cards and wanted != NONE and trains else None
     unfit = without_kernels(found.cards, torch)
-    host = os.uname().nodename
-    return {
-        "host": host,
-        "python": "%d.%d.%d" % sys.version_info[:3],
-        "executable": sys.executable,
-        "cores": cores(),
-        "memory_mb": memory_mb(),
-        "gpus": [asdict(card) for card in found.cards],
-        "torch": asdict(torch) if torch else None,
-        "choice": asdict(choose(wanted, min_free_mb, found, unfit, host)),
-        "missing": [name for name in packages if not is_importable(name)],
-        "has_code": is_whole(code, os.path.basename(code)),
-        "closed": closed(directory) if directory else "",
-        "trains": trains,
-    }
+    about = of_machine(packages)
+    return dict(
+        about,
+        gpus=[asdict(card) for card in found.cards],
+        torch=asdict(torch) if torch else None,
+        choice=asdict(choose(wanted, min_free_mb, found, unfit, about["host"])),
+        has_code=is_whole(code, os.path.basename(code)),
+        closed=closed(directory) if directory else "",
+        trains=trains,
+    )
 
 
 def _torch_facts(until: float) -> Optional[Torch]:

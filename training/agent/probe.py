@@ -146,15 +146,6 @@ def _is_called(card: Gpu, word: str) -> bool:
     return word == str(card.index) or (word.startswith("GPU-") and card.uuid.startswith(word))
 
 
-def pick_gpu(cards: Iterable[Gpu], min_free_mb: int = 0) -> Optional[Gpu]:
-    """The card with most free memory, the first of equals; None where none has `min_free_mb` free.
-
-    Free memory decides, not utilisation: a busy card is slow, a full one fails.
-    """
-    fit = [card for card in cards if card.free_mb >= min_free_mb]
-    return max(fit, key=lambda card: (card.free_mb, -card.index)) if fit else None
-
-
 def has_kernels(capability: str, arch_list: Sequence[str]) -> bool:
     """Whether a torch built for `arch_list` runs on a card of that compute capability ("8.6").
 
@@ -294,16 +285,23 @@ def facts(packages: Iterable[str] = (), wanted: str = "auto") -> Dict[str, Any]:
     cards = gpus()
     in_order = visible(cards, os.environ.get("CUDA_VISIBLE_DEVICES"))
     device = choose(wanted, torch, in_order)
+    return dict(
+        of_machine(packages),
+        gpus=[asdict(card) for card in cards],
+        torch=asdict(torch) if torch else None,
+        device=asdict(device),
+        gpu_of_a_run=_card_of(device, in_order),
+    )
+
+
+def of_machine(packages: Iterable[str]) -> Dict[str, Any]:
+    """The machine and this Python, without its GPUs; `missing` are those of the packages that cannot be imported."""
     return {
         "host": os.uname().nodename,
         "python": "%d.%d.%d" % sys.version_info[:3],
         "executable": sys.executable,
         "cores": cores(),
         "memory_mb": memory_mb(),
-        "gpus": [asdict(card) for card in cards],
-        "torch": asdict(torch) if torch else None,
-        "device": asdict(device),
-        "gpu_of_a_run": _card_of(device, in_order),
         "missing": [name for name in packages if not is_importable(name)],
     }
 

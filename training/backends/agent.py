@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends.base import Backend, Concern, Gateway, Report
-from training.backends.watching import WatchedExecution
+from training.backends.watching import WatchedExecution, refuse_ended
 from training.errors import BackendRefused
 from training.states import AHEAD
 
@@ -77,8 +77,7 @@ class AgentBackend(Backend):
     def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> AgentExecution:
         """Lay the job out for the agent that claimed the run; it comes for it."""
         jobdir = JobDir(directory)
-        if jobdir.read_exit_code() is not None:
-            raise BackendRefused(f"{directory} holds a run that has ended already")
+        refuse_ended(jobdir)
         if not jobdir.archive.is_file():
             raise BackendRefused(f"There is no {jobdir.archive} for the agent on {self.name} to fetch")
         try:

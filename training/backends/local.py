@@ -17,7 +17,7 @@ from training.agent.process import Launched, is_held, launch
 from training.agent.protocol import Event, Job
 from training.backends import lacking
 from training.backends.base import Backend, Concern, Gateway, Report
-from training.backends.watching import WatchedExecution
+from training.backends.watching import WatchedExecution, refuse_ended
 from training.errors import BackendRefused
 
 PLACE = "on this machine"
@@ -40,8 +40,7 @@ class LocalBackend(Backend):
 
     def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> LocalExecution:
         jobdir = JobDir(directory)
-        if jobdir.read_exit_code() is not None:
-            raise BackendRefused(f"{directory} holds a run that has ended already")
+        refuse_ended(jobdir)
         try:
             jobdir.write_job(job)
             launched = launch(jobdir, sys.executable, worker_environment(os.environ))

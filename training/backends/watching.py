@@ -8,6 +8,7 @@ from pathlib import Path
 from training.agent.jobdir import EventTail, JobDir
 from training.agent.protocol import Event
 from training.backends.base import Execution, ended_without_result
+from training.errors import BackendRefused
 
 EVENTS_AT_ONCE = 2000
 BYTES_AT_ONCE = 8 * 1024 * 1024  # of events.jsonl, and one event more
@@ -56,6 +57,12 @@ class WatchedExecution(Execution):
             if any(event.event == "result" for event in events):
                 return True
         return False
+
+
+def refuse_ended(jobdir: JobDir) -> None:
+    """Raises BackendRefused where the folder's run has ended: it is not started again."""
+    if jobdir.read_exit_code() is not None:
+        raise BackendRefused(f"{jobdir.path} holds a run that has ended already")
 
 
 def read_some(tail: EventTail, at_most: int) -> list[Event]:

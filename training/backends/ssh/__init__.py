@@ -12,7 +12,7 @@ from training.agent.protocol import Job
 from training.backends.base import Backend, Report, Said
 from training.backends.ssh.looking import look
 from training.backends.ssh.session import OVER, Session
-from training.backends.watching import WatchedExecution
+from training.backends.watching import WatchedExecution, refuse_ended
 from training.errors import BackendRefused, TrainingError
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ class SshBackend(Backend):
 
     def start(self, job: Job, bundle: Path, directory: Path, gateway: Gateway | None = None) -> SshExecution:
         jobdir = JobDir(directory)
-        if jobdir.read_exit_code() is not None:
-            raise BackendRefused(f"{directory} holds a run that has ended already")
+        refuse_ended(jobdir)
         jobdir.write_job(job)
         return self._execution(job, jobdir, gateway)
 
