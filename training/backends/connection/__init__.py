@@ -196,7 +196,7 @@ def missing_client(ssh_client: str = "auto") -> str:
 
 
 # Between two attempts of a first login; a server drops by chance, the more often the more logins are under way.
-AGAIN_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+LOGIN_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
 
 
 def log_in(
@@ -211,7 +211,7 @@ def log_in(
     Nothing but that is tried again: a server counts the logins that it refuses.
     """
     until = time.monotonic() + timeout_s
-    pauses = iter(AGAIN_AFTER_S)
+    pauses = iter(LOGIN_AGAIN_S)
     while True:
         connection = make(target, ssh_client, config)
         try:
