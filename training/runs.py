@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from training.config import ProjectConfig
     from training.project import Schema
 
-SOURCES = ("manual", "api", "auto")
 MOST_BY = 150  # characters of a requester's name that are kept
 PORTION = 5000  # rows that one transaction deletes
 # Whose runs there are to care for: one that runs is anybody's, for one runs at a time.

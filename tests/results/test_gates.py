@@ -161,7 +161,8 @@ def test_a_newer_runs_word_stands_where_it_has_one_and_the_older_prelabels_stay_
     assert outcomes("r1") == {"a": "superseded", "b": "superseded", "c": "published"}
     assert outcomes("r2") == {"a": "published", "b": "low_confidence"}
     assert report["n_replaced"] == 2
-    assert [(found.instance_id, found.label, found.run_id) for found in writeback.prelabels("sentiment")] == [
+    live = Prediction.objects.filter(schema="sentiment", outcome="published").order_by("instance_id")
+    assert list(live.values_list("instance_id", "label", "run_id")) == [
         ("a", "positive", "r2"),
         ("c", "negative", "r1"),
     ]
@@ -237,7 +238,7 @@ def test_a_retraction_takes_down_what_is_live_and_brings_back_nothing(predict: P
     run = Run.objects.get(pk="r2")
     assert (run.retracted_at, run.retracted_by, run.settled_at) == (later, "maria", None)
     assert run.writeback and (run.writeback["n_written"], run.writeback["n_retracted"]) == (0, 2)
-    assert not list(writeback.prelabels("sentiment"))
+    assert not Prediction.objects.filter(outcome="published").exists()
 
 
 def test_a_retraction_while_a_run_is_published_wins(

@@ -178,13 +178,3 @@ def test_a_project_that_reads_the_file_back_gets_the_same_items_and_no_old_prela
     assert exported(swapped)[0]["predictions"] == {"sentiment": "positive"}
     writeback.retract("of-sentiment", "", NOW)
     assert exported(swapped) == [{"id": name, "text": f"the text of {name}"} for name in "abcd"]
-
-
-def test_prelabels_are_read_on_from_any_item(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    from training import bulk
-
-    live("sentiment", {name: "positive" for name in "dcba"})
-    monkeypatch.setattr(bulk, "ROWS", 3)
-    assert [found.instance_id for found in writeback.prelabels("sentiment")] == ["a", "b", "c", "d"]
-    assert [found.instance_id for found in writeback.prelabels("sentiment", after="b")] == ["c", "d"]
-    assert not list(writeback.prelabels("topics"))

@@ -1,4 +1,4 @@
-"""Live prelabels: read one by one, or written into a copy of the project's items that Potato can use as its data."""
+"""Live prelabels, written into a copy of the project's items that Potato can use as its data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from django.db import connection
 
 from training import bulk
 from training.errors import ProjectError
-from training.models import Prediction
 from training.project import Project, Schema
 from training.project.texts import displayed, whole
 from training.writeback.forms import Form, form_of
@@ -45,18 +44,6 @@ class Prelabel:
     label: Any
     confidence: float | None
     run_id: str
-
-
-def prelabels(schema: str, after: str = "") -> Iterator[Prelabel]:
-    """The live prelabels of a schema in the order of their items' ids, from the id behind `after` on.
-
-    Read in short queries, so that a slow reader holds nothing open.
-    """
-    columns = ("schema", "instance_id", "label", "confidence", "run_id")
-    live = Prediction.objects.filter(outcome="published", schema=bulk.key(schema, 200)).order_by("instance_id")
-    while page := list(live.filter(instance_id__gt=after).values_list(*columns)[: bulk.ROWS]):
-        yield from (Prelabel(*row) for row in page)
-        after = page[-1][1]
 
 
 def export(
