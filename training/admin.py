@@ -23,12 +23,8 @@ from training.models import (
     SupervisorLease,
     Verdict,
 )
+from training.showing import OUTCOMES
 from training.states import STATES
-
-OUTCOMES = (
-    *("published", "retracted", "superseded", "unfit_confidence"),
-    *("train_split", "schema_not_enabled", "rejected", "low_confidence", "missing_item", "unknown_label"),
-)
 
 
 class Facts(admin.ModelAdmin):
@@ -127,7 +123,7 @@ class RunItemAdmin(OfARun):
 @admin.register(Prediction)
 class PredictionAdmin(OfARun):
     list_display = ["instance_id", "schema", "label", "confidence", "split", "outcome", "run"]
-    list_filter = [one_of("outcome", _("outcome"), OUTCOMES)]
+    list_filter = [one_of("outcome", _("outcome"), [name for name in OUTCOMES if name])]
     search_fields = ["run__id__exact", "instance_id__exact"]
 
 
