@@ -568,14 +568,15 @@ def test_a_disk_that_is_full_here_costs_the_model_alone(lab: SshLab) -> None:
 @pytest.mark.parametrize("engine", ["openssh", "paramiko"])
 def test_the_check_says_what_a_run_would_get(lab: SshLab, engine: str) -> None:
     lab.host(ssh_client=engine, gpus="none")
-    said = lab.place.potato("training", "check", NAME, "config.yaml")
-    assert said.returncode == 0, said.stderr
+    asked = ("training", "check", NAME, "config.yaml", "--trainer", "paced")
+    said = lab.place.potato(*asked)
+    assert said.returncode == 0, said.stdout + said.stderr
     assert said.stdout.startswith(f"{NAME}: ssh to {HOST}, a run gets CPU\n")
     assert re.search(rf"\n  Python: 3\.\d+\.\d+ \({re.escape(str(lab.python))}\)\n", said.stdout)
-    told = lab.place.potato("training", "check", NAME, "config.yaml", "--json")
+    told = lab.place.potato(*asked, "--json")
     report = json.loads(told.stdout)
     assert (told.returncode, report["ok"], report["backend"]) == (0, True, NAME)
-    status, answer = lab.site.api("POST", f"/backends/{NAME}/check")
+    status, answer = lab.site.api("POST", f"/backends/{NAME}/check?trainer=paced")
     assert status == 200 and answer["ok"] and answer["facts"] == report["facts"]
     assert not [one for one in lab.there.glob("jobs/*")]
     lab.until_nothing_is_left()
@@ -595,9 +596,18 @@ def test_a_check_that_finds_no_python_says_so_and_exits_with_1(lab: SshLab) -> N
     lab.until_nothing_is_left()
 
 
+def test_a_check_says_which_packages_the_runs_of_the_form_would_lack_and_exits_with_1(lab: SshLab) -> None:
+    lab.host(python="/usr/bin/python3")
+    said = lab.place.potato("training", "check", NAME, "config.yaml", "--json")
+    (problem,) = json.loads(said.stdout)["problems"]
+    assert (said.returncode, problem["code"], problem["stops"]) == (1, "missing_dependency", True)
+    assert problem["message"].startswith("Trainer 'sklearn-text' (the default) lacks scikit-learn")
+    assert problem["hint"] == "/usr/bin/python3 -m pip install scikit-learn skops"
+
+
 def test_a_check_of_a_server_that_forbids_forwards_says_so_and_a_run_could_start(lab: SshLab) -> None:
     lab.host("no-forwarding")
-    report = lab.site.api("POST", f"/backends/{NAME}/check")[1]
+    report = lab.site.api("POST", f"/backends/{NAME}/check?trainer=paced")[1]
     (problem,) = [one for one in report["problems"] if one["code"] == "ssh_forward_refused"]
     assert report["ok"] and not problem["stops"] and "DisableForwarding" in problem["message"]
 
