@@ -74,6 +74,7 @@ class Door:
     connection: Connection
     directory: str
     _relay: _RelayThread | None = None
+    _is_closed: bool = False
 
     @property
     def remote_path(self) -> str:
@@ -89,7 +90,11 @@ class Door:
         return self.connection.lost or (self._relay.lost if self._relay else "")
 
     def close(self) -> None:
-        """Remove the directory over there; where the connection is gone, the next forward to that host does."""
+        """Remove the directory over there; where the connection is gone, the next forward to that host does. May be
+        called again."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if self._relay is not None:
             self._relay.end()
         _remove(self.connection, self.directory)

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import chain, repeat
 from queue import Empty, SimpleQueue
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, ClassVar
 from training.agent.jobdir import JobDir
 from training.agent.protocol import Job
 from training.backends.base import Said
-from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, Process, log_in, make
-from training.backends.connection.forwarding import Door, forward_or_relay, sweep
-from training.backends.connection.framing import read_some, write_all
+from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, log_in, make
+from training.backends.connection.forwarding import forward_or_relay, sweep
 from training.backends.connection.transfer import Fetched, fetch_tree
 from training.backends.ssh.host import Host, Looked
 from training.backends.ssh.looking import target_of
+from training.backends.ssh.started import StartedAgent
 from training.errors import BackendRefused, TrainingError
 
 if TYPE_CHECKING:
@@ -76,9 +76,8 @@ class Session(threading.Thread):
         self._host: Host | None = None
         self._looked: Looked | None = None
         self._code = ""
-        self._door: Door | None = None
-        self._doors: list[str] = []  # their directories over there
-        self._agent: Process | None = None
+        self._agent: StartedAgent | None = None
+        self._doors: list[str] = []  # the directories over there of every agent's way back
         self._token = ""
         self._starts = 0
         self._given_up = 0
@@ -200,7 +199,7 @@ class Session(threading.Thread):
             connection = make(target, client)
             connection.connect(AGAIN_S)
         else:
-            connection = log_in(target, client, LOGIN_S, pause=self._end.wait)
+            connection = log_in(target, client, LOGIN_S, pause=self._pause)
         self._connection, self._host = connection, self.host_class(connection, self.entry)
 
     # 2: the interpreter, and the GPU.
@@ -255,24 +254,26 @@ class Session(threading.Thread):
         """Its token goes through standard input, which stays open: when it ends, the session has ended."""
         python = self._environment()
         self._starts += 1
-        self._door = forward_or_relay(self._line, self.gateway.path, python, self._code, self._relayed)
-        self._doors.append(self._door.directory)
+        door = forward_or_relay(self._line, self.gateway.path, python, self._code, self._relayed)
+        self._doors.append(door.directory)
         self._token = self._token or self.gateway.issue_token()
-        agent = self._there.start_agent(self._seen, self._code, python)
-        threading.Thread(target=self._keep_log, args=[agent], name="agent log", daemon=True).start()
-        self._send(agent, json.dumps(self._orders(python)).encode() + b"\n")
-        self._agent = agent
+        try:
+            process = self._there.start_agent(self._seen, self._code, python)
+        except BaseException:
+            door.close()
+            raise
+        self._agent = StartedAgent(process, door, self.jobdir.agent_log)
+        self._agent.give(json.dumps(self._orders(python, door.remote_path)).encode() + b"\n")
         self.jobdir.write_agent(self.backend, self.entry.host)
 
     def _relayed(self, sentence: str) -> None:
         self._say(sentence, "warning")
         self._say("the agent speaks through the ssh session's own streams instead")
 
-    def _orders(self, python: str) -> dict[str, object]:
-        assert self._door  # noqa: S101 - opened just before
+    def _orders(self, python: str, socket: str) -> dict[str, object]:
         return {
             "v": 1,
-            "server": f"unix:{self._door.remote_path}",
+            "server": f"unix:{socket}",
             "token": self._token,
             "job": asdict(self._job),
             "env": self.entry.env,
@@ -297,21 +298,6 @@ class Session(threading.Thread):
         """The number of threads is the host's affair."""
         return replace(self.job, num_threads=self.entry.num_threads) if self.entry.num_threads else self.job
 
-    def _send(self, agent: Process, line: bytes) -> None:
-        try:
-            write_all(agent.stdin, line)
-        except (OSError, ValueError) as error:
-            if lost := self._line.lost:
-                raise ConnectionLost.to(self._line.target, lost) from error
-            raise BackendRefused(f"The agent on {self.entry.host} ended before it read its job: {error}") from error
-
-    def _keep_log(self, agent: Process) -> None:
-        """What the agent prints goes into agent.log here as it comes."""
-        while data := read_some(agent.stdout, 1 << 16):
-            # The disk here may be full, and an agent whose words nobody takes would stand still.
-            with suppress(OSError), self.jobdir.agent_log.open("ab") as log:
-                log.write(data)
-
     # 5: the run itself; the agent reports by the gateway, and nothing of that passes here.
 
     def _attend(self) -> None:
@@ -328,48 +314,30 @@ class Session(threading.Thread):
         self.awaits_agent = False
 
     def _look_after_agent(self) -> None:
-        if lost := self._line.lost or (self._door.lost if self._door else ""):
+        if lost := self._at_work.lost:
             raise ConnectionLost.to(self._line.target, lost)
-        if self._agent_ended():
-            self._agent_is_gone()
+        if self._at_work.has_ended:
+            self._agent_is_gone(self._at_work)
 
     def _wait_for_last_word(self) -> None:
         """The order to kill goes out with the next answer; what is not heard in time is ended by clear()."""
         until = time.monotonic() + (0 if self._let_go else self.last_word_s)
-        while time.monotonic() < until and self.jobdir.read_exit_code() is None and not self._agent_ended():
+        while self._agent and not self._agent.has_ended and self.jobdir.read_exit_code() is None:
+            if time.monotonic() >= until:
+                return
             time.sleep(LOOK_EVERY_S)
 
-    def _agent_ended(self) -> bool:
-        try:
-            return self._agent is None or self._agent.poll() is not None
-        except ConnectionFailed:
-            return False  # the connection says so itself
-
-    def _agent_is_gone(self) -> None:
+    def _agent_is_gone(self, agent: StartedAgent) -> None:
         """Somebody killed it, or it could not go on; its worker may live, and a new one finds it."""
         if self._end.wait(LOOK_EVERY_S * 3) or self.jobdir.read_exit_code() is not None:
             return
-        self._given_up += self._gave_up
+        words = agent.last_words
+        self._given_up += agent.gave_up
         if self._starts >= MOST_STARTS or self._given_up >= MOST_GIVEN_UP or self.jobdir.read_stop():
-            raise BackendRefused(f"The agent on {self.entry.host} ended{self._last_words()}", code="agent_ended")
-        self._say(f"the agent on {self.entry.host} ended{self._last_words()}; it is started again", "warning")
-        for thing in (self._agent, self._door):
-            if thing is not None:
-                thing.close()
+            raise BackendRefused(f"The agent on {self.entry.host} ended{words}", code="agent_ended")
+        self._say(f"the agent on {self.entry.host} ended{words}; it is started again", "warning")
+        agent.close()
         self._start_agent()
-
-    @property
-    def _gave_up(self) -> bool:
-        """Whether the agent ended by itself; one that somebody killed has 128 and the signal's number."""
-        code = None if self._agent is None else self._agent.poll()
-        return code is not None and code < 128
-
-    def _last_words(self) -> str:
-        try:
-            lines = self.jobdir.agent_log.read_bytes()[-4000:].decode("utf-8", "replace").strip().split("\n")
-        except OSError:
-            return ""
-        return f": {lines[-1][:300]}" if lines[-1] else ""
 
     def _dropped(self, lost: ConnectionFailed) -> None:
         if self.entry.on_disconnect == "cancel" and self._starts:
@@ -384,8 +352,11 @@ class Session(threading.Thread):
                 if error.message != lost.message:
                     self._say(error.message, "warning")
                 lost = error
-            if self._end.wait(pause_s):
-                raise Ended
+            self._pause(pause_s)
+
+    def _pause(self, seconds: float) -> None:
+        if self._end.wait(seconds):
+            raise Ended
 
     @staticmethod
     def _pauses() -> Iterator[float]:
@@ -433,8 +404,7 @@ class Session(threading.Thread):
             except ConnectionFailed:
                 if time.monotonic() + pause_s > until:
                     raise
-            if self._end.wait(pause_s):
-                raise Ended
+            self._pause(pause_s)
 
     def _fetch(self) -> Fetched:
         for aside in self.jobdir.path.glob(f"{self.jobdir.artifacts.name}.part-*"):
@@ -501,18 +471,17 @@ class Session(threading.Thread):
 
         An agent that has reported its result ends by itself; any other is ended by clear().
         """
-        if self._agent is not None and self.jobdir.read_exit_code() is not None:
-            with suppress(TimeoutError, ConnectionFailed):
-                self._agent.wait(LAST_WORD_S)
-        if self._door is not None:
-            self._door.close()
-        self._door = None
+        if self._agent is None:
+            return
+        if self.jobdir.read_exit_code() is not None:
+            self._agent.wait(LAST_WORD_S)
+        self._agent.close_way_back()
 
     def _hang_up(self) -> None:
-        for thing in (self._agent, self._door, self._connection):
+        for thing in (self._agent, self._connection):
             if thing is not None:
                 thing.close()
-        self._agent = self._door = self._connection = self._host = None
+        self._agent = self._connection = self._host = None
 
     # What is there by now.
 
@@ -527,6 +496,12 @@ class Session(threading.Thread):
         if self._host is None:
             raise BackendRefused(f"There is no session with {self.entry.host}")
         return self._host
+
+    @property
+    def _at_work(self) -> StartedAgent:
+        if self._agent is None:
+            raise BackendRefused(f"There is no agent on {self.entry.host}")
+        return self._agent
 
     @property
     def _seen(self) -> Looked:
