@@ -97,6 +97,7 @@ def test_the_environments_own_torch_judges_the_cards(there: There) -> None:
     there.program("python", f'PYTHONPATH="$PYTHONPATH:{host_has.parent}" exec {PYTHON} "$@"')
     env = {**there.nvidia_smi(), "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheel.parent)}
     host = there.host(python="python", packages=["torch"], env=env, min_free_gpu_mb=500)
+    assert there.check(packages=["torch"], env=env, python="python").lacks == {}
     before = host.look()
     assert (before.facts["trains"], before.facts["choice"]["unfit"]) == (False, [])
     host.make_environment(before)
@@ -106,6 +107,7 @@ def test_the_environments_own_torch_judges_the_cards(there: There) -> None:
     assert "(torch there has no kernels for it)" in dict(report.facts)["GPU 0"]
     assert dict(report.facts)["Packages"] == "torch: in an environment that is there"
     assert dict(report.facts)["Trainer hf-text-classification"].endswith(": list them in packages")
+    assert report.lacks["hf-text-classification"].packages == ("transformers", "peft", "safetensors")
     plain = there.host(python="python", env=env, min_free_gpu_mb=500).look()
     assert plain.facts["choice"]["unfit"] == ["GPU-bbbb"]
 
