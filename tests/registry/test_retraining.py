@@ -75,6 +75,12 @@ def test_a_run_that_failed_is_not_asked_for_again_on_the_same_answers(file: Path
     assert ask(file, after(3600)) is None
 
 
+def test_a_run_that_was_cancelled_before_it_was_built_counts_for_none(file: Path) -> None:
+    end(ask(file, NOW))
+    end(runs.create(load(file).config, "stand-in", ["sentiment"], now=after(60)))
+    assert ask(file, after(3600)) is None, "the answers are those of the first run still"
+
+
 def test_while_a_run_waits_or_runs_none_is_asked_for(file: Path) -> None:
     ask(file, NOW)
     answer(file, *range(40))

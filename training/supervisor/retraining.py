@@ -35,7 +35,9 @@ def retrain(config: ProjectConfig, now: datetime) -> Run | None:
         n_answers = answers_in(Project(config).preview(wanted.schemas).stats)
     except NotTrainable:
         return None  # not yet
-    if n_answers - ((last and last.n_answers) or 0) < wanted.update_frequency:
+    # One that was cancelled while it waited has counted nothing.
+    counted = alike.exclude(n_answers=None).order_by("-created_at", "-id").first()
+    if n_answers - ((counted and counted.n_answers) or 0) < wanted.update_frequency:
         return None
     run = runs.create(config, wanted.trainer, wanted.schemas, wanted.backend, wanted.params, source="auto", now=now)
     runs.record(run.id, n_answers=n_answers)
