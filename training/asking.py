@@ -122,22 +122,28 @@ def preview(config: ProjectConfig, trainer: str, schemas: Sequence[str]) -> Sele
         return project.preview(list(schemas), include_unlabeled=config.model_training.writeback.include_unlabeled)
 
 
-def default_trainer(config: ProjectConfig, backend: str) -> str:
-    """The trainer of the runs at a backend for which nobody chooses one; empty where none fits any schema.
+def trainers_at(config: ProjectConfig, backend: str) -> list[str]:
+    """The trainers that runs at a backend may have, where none is chosen yet.
 
-    That of `auto_retrain`, where runs start there by themselves; else the one that the start form proposes.
+    That of `auto_retrain` alone, where runs start there by themselves; else all that fit the project.
     """
     section = config.model_training
     auto = section.auto_retrain
     if auto.enabled and auto.trainer and (auto.backend or section.backend or backends.LOCAL) == backend:
-        return auto.trainer
-    return first_fitting(list(Project(config).schemas.values()))
+        return [auto.trainer]
+    found = fitting(list(Project(config).schemas.values()))
+    return [name for name in found if backend == backends.LOCAL or not trainers.TRAINERS[name].local_only]
 
 
 def first_fitting(schemas: Sequence[Schema]) -> str:
     """The first trainer that fits one of them, which the start form proposes; empty where none does."""
+    return next(iter(fitting(schemas)), "")
+
+
+def fitting(schemas: Sequence[Schema]) -> list[str]:
+    """The trainers that fit one of them or more."""
     kinds = {schema.kind for schema in schemas if schema.kind}
-    return next((name for name, trainer in trainers.TRAINERS.items() if kinds.intersection(trainer.kinds)), "")
+    return [name for name, trainer in trainers.TRAINERS.items() if kinds.intersection(trainer.kinds)]
 
 
 def turned_off(config: ProjectConfig) -> bool:

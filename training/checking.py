@@ -43,7 +43,7 @@ class AgentPlace:
 def check(name: str, config: ProjectConfig, now: datetime | None = None, trainer: str = "") -> Report:
     """The report of a backend, with its token's record where agents come for work, judged for runs of a trainer.
 
-    Without a name of one, that is asking.default_trainer(). Raises UnknownBackend, BadRequest (no such trainer).
+    Without a name, for runs of any that fits the project. Raises UnknownBackend, BadRequest (no such trainer).
     """
     backend = backends.make(name, config)
     if not isinstance(backend, AgentBackend):
@@ -53,14 +53,19 @@ def check(name: str, config: ProjectConfig, now: datetime | None = None, trainer
 
 
 def judged(report: Report, config: ProjectConfig, trainer: str = "") -> Report:
-    """The report with a concern that stops a run where the place is known to lack packages of its trainer."""
-    name = runs.trainer_named(trainer).name if trainer else asking.default_trainer(config, report.backend)
-    lack = report.lacks.get(name)
-    if lack is None:
+    """The report, with a concern that stops a run where the place lacks packages of each trainer that it may have.
+
+    A place made for one of them, as a GPU server is that has torch alone, is no worse for what another one would need.
+    """
+    names = [runs.trainer_named(trainer).name] if trainer else asking.trainers_at(config, report.backend)
+    lacks = [report.lacks[name] for name in names if name in report.lacks]
+    if not lacks or len(lacks) < len(names):
         return report
-    which = f"'{name}'" if trainer else f"'{name}' (the default)"
-    sentence = f"Trainer {which} lacks {', '.join(lack.packages)} on {report.label}"
-    return replace(report, concerns=[*report.concerns, Concern(sentence, lack.remedy, code="missing_dependency")])
+    said = [f"'{name}' lacks {', '.join(lack.packages)}" for name, lack in zip(names, lacks, strict=True)]
+    sentence = f"Trainer {said[0]} on {report.label}"
+    if len(said) > 1:
+        sentence = f"No trainer of this project has its packages on {report.label}: {'; '.join(said)}"
+    return replace(report, concerns=[*report.concerns, Concern(sentence, lacks[0].remedy, code="missing_dependency")])
 
 
 # A look that hangs is left. The longest that ends by itself is that of this machine (25 s, an import of torch), and a

@@ -596,12 +596,12 @@ def test_a_check_that_finds_no_python_says_so_and_exits_with_1(lab: SshLab) -> N
     lab.until_nothing_is_left()
 
 
-def test_a_check_says_which_packages_the_runs_of_the_form_would_lack_and_exits_with_1(lab: SshLab) -> None:
+def test_a_check_says_which_packages_the_runs_of_a_trainer_would_lack_and_exits_with_1(lab: SshLab) -> None:
     lab.host(python="/usr/bin/python3")
-    said = lab.place.potato("training", "check", NAME, "config.yaml", "--json")
+    said = lab.place.potato("training", "check", NAME, "config.yaml", "--json", "--trainer", "sklearn-text")
     (problem,) = json.loads(said.stdout)["problems"]
     assert (said.returncode, problem["code"], problem["stops"]) == (1, "missing_dependency", True)
-    assert problem["message"].startswith("Trainer 'sklearn-text' (the default) lacks scikit-learn")
+    assert problem["message"].startswith("Trainer 'sklearn-text' lacks scikit-learn")
     assert problem["hint"] == "/usr/bin/python3 -m pip install scikit-learn skops"
 
 

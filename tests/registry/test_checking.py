@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.registry.agents import Agent
 from training import checking, runs
+from training.agent import trainers
+from training.agent.trainers import Trainer
 from training.backends.base import Report
 from training.backends.lacking import Lack
 from training.config import AutoRetrain, ProjectConfig
@@ -104,13 +107,22 @@ def lacking(*names: str) -> Report:
     return Report("gpu-server", "gpu-server (ssh to gpu)", "", lacks={name: LACKS[name] for name in names})
 
 
-def test_packages_that_the_trainer_of_the_form_lacks_stop_a_run(project: ProjectConfig) -> None:
+def test_a_place_where_the_only_trainer_that_may_run_there_lacks_packages_stops_a_run(project: ProjectConfig) -> None:
     report = checking.judged(lacking("stand-in", "here-only"), project)
     (problem,) = report.concerns
-    assert problem.message == "Trainer 'stand-in' (the default) lacks torch, peft on gpu-server (ssh to gpu)"
+    assert problem.message == "Trainer 'stand-in' lacks torch, peft on gpu-server (ssh to gpu)"
     assert (problem.hint, problem.code) == ("python3 -m pip install torch peft", "missing_dependency")
     assert not report.ok
     assert checking.judged(lacking("here-only"), project).ok
+
+
+def test_a_place_that_has_the_packages_of_one_trainer_is_no_worse_for_what_others_lack(project: ProjectConfig) -> None:
+    trainers.TRAINERS["another"] = Trainer("another", "Another", "nowhere", kinds=("nominal",))
+    assert checking.judged(lacking("stand-in"), project).ok
+    both = replace(lacking("stand-in"), lacks={"stand-in": LACKS["stand-in"], "another": LACKS["here-only"]})
+    (problem,) = checking.judged(both, project).concerns
+    where = "No trainer of this project has its packages on gpu-server (ssh to gpu)"
+    assert problem.message == f"{where}: 'stand-in' lacks torch, peft; 'another' lacks a"
 
 
 def test_a_check_for_a_trainer_is_judged_by_what_that_one_lacks(project: ProjectConfig) -> None:

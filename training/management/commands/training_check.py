@@ -21,7 +21,9 @@ class Command(TrainingCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", metavar="NAME", help="the backend's name in the project file, or local")
         parser.add_argument("config", metavar="CONFIG", type=Path, help="the project file")
-        parser.add_argument("--trainer", default="", help="whose packages a run would need; the project's default else")
+        parser.add_argument(
+            "--trainer", default="", help="whose packages a run needs (else those of any that fits the project)"
+        )
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
 
     def answer(self, *, name: str, config: Path, trainer: str, json: bool, **_: Any) -> int:  # type: ignore[override]
