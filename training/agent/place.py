@@ -24,11 +24,11 @@ class Place:
     code: Path  # the folder that holds `training` for it
     console: Console
     owner: Owner
-    claims: bool = False  # the agent asks for work itself, and is given a run of its own again, with a new token
     keep: bool = False  # leave job directories as they are
     names_artifacts: bool = True  # say where the model is; not where it is fetched from here
     make_environment: Callable[[Any, Path], Dict[str, str]] = worker_environment
     slurm: Optional[Settings] = None  # the worker is submitted with them, not launched
+    claims: bool = False  # the agent asks for work itself, and is given a run of its own again, with a new token
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,7 @@ class Agent:
         # A compute node sees the folder alone, not what is installed here.
         code = self.workdir.code_for(python, sys.executable if slurm is None else "")
         self.place = Place(
-            self.address, name, python, code, console, signals, claims=True, keep=options.keep, slurm=slurm
+            self.address, name, python, code, console, signals, keep=options.keep, slurm=slurm, claims=True
         )
         self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
         self.gpus = Gpus()
