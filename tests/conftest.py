@@ -15,13 +15,18 @@ PROJECTS = Path(__file__).parent / "projects"
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 
 
-def pytest_configure() -> None:
-    """A machine under load is slow, and that is no failure."""
+def pytest_configure(config: pytest.Config) -> None:
+    """A machine under load is slow, and that is no failure; the same examples each time, so that a change is judged.
+
+    `--hypothesis-profile search` looks for new ones.
+    """
     with suppress(ImportError):  # the agent's tests run with pytest alone
         from hypothesis import HealthCheck, settings
 
-        settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-        settings.load_profile("patient")
+        patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.register_profile("patient", patient, derandomize=True)
+        settings.register_profile("search", patient)
+        settings.load_profile(config.getoption("--hypothesis-profile", None) or "patient")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from config_texts import SCHEMES, SLURM, SSH, TOP, look, place, with_backend, with_labels, with_training
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from training.config import load
@@ -446,6 +446,7 @@ FUZZ = settings(deadline=None, max_examples=60, suppress_health_check=list(Healt
 
 @FUZZ
 @given(st.dictionaries(KEYS, VALUES, max_size=6), st.dictionaries(KEYS, VALUES, max_size=6), KEYS, VALUES)
+@example({"phases": "yes"}, {}, "env", "[]")
 def test_no_yaml_ever_raises_anything_but_a_config_error(
     tmp_path: Path, top: dict[str, str], training: dict[str, str], key: str, entry: str
 ) -> None:

@@ -132,9 +132,11 @@ def _lift_phases(document: Document, findings: Findings) -> None:
     if document.at("annotation_schemes") is not None:
         return
     phases = document.at("phases")
-    entries = list(phases.items()) if isinstance(phases, dict) else list(enumerate(phases or []))
+    if not isinstance(phases, dict | list):
+        return
+    entries = list(phases.items()) if isinstance(phases, dict) else list(enumerate(phases))
     lifted: list[Any] = []
-    for name, phase in entries if isinstance(phases, dict | list) else []:
+    for name, phase in entries:
         schemes = phase.get("annotation_schemes") if isinstance(phase, dict) else None
         if isinstance(schemes, list) and isinstance(phase, dict) and phase.get("type", name) == "annotation":
             _move(document, ("phases", name, "annotation_schemes"), ("annotation_schemes",), len(lifted))
