@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -q -q --disable-pip-version-check
 PYTHON38 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.8.*/bin/python3.8) $(shell command -v python3.8))
 PYTEST_ARGS ?=
 # More than two cores: the tests wait for processes most of the time.
-JOBS ?= 3
+JOBS ?= 5
 
 .PHONY: help install demo demo-hf test lint test-sqlite test-postgres test-agent format messages messages-only clean
 
