@@ -41,7 +41,7 @@ class Entry:
 def entries(config: ProjectConfig, trainer: Trainer | None, now: datetime) -> list[Entry]:
     """Every place of the project, the default first, as it stands for a run of that trainer."""
     places = [placewords.translated(place) for place in asking.places(config)]
-    tokens = checking.records([place.name for place in places if place.type == "agent"])
+    tokens = checking.records([place.name for place in places if place.type == "agent"], now)
     return [_entry(config, trainer, place, tokens.get(place.name), now) for place in places]
 
 

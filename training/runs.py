@@ -20,7 +20,7 @@ from training.models import NO_PROGRESS, AuditEntry, Prediction, Run, RunItem, S
 from training.nearest import nearest
 from training.project import Project
 from training.states import AHEAD, CANCEL, CANCELLED, ENDS, ERROR, MOVES, QUEUED, RUNNING, SUCCESS, WISHES
-from training.whose import files, is_another, is_renamed, noted, of_file
+from training.whose import files, is_another, is_renamed, is_same, noted, of_file
 
 if TYPE_CHECKING:
     from training.agent.trainers import Trainer
@@ -230,14 +230,14 @@ def claim(project_file: Path, backends: Collection[str], now: datetime | None = 
 def adopt(project_file: Path) -> list[str]:
     """Give the project file's runs the name that it has now; returns the names and paths that it had before.
 
-    For it may be renamed and moved once more, and what a run was asked for with must not be two steps away.
+    For it may be renamed and moved once more, and what a run was asked for with must not be two steps away. A file
+    that has runs of its own is no new name of one that is gone, which may come back.
     """
     mine = noted(project_file)
-    earlier = [
-        file
-        for file in files(Run.objects.exclude(project_file__in=("", mine)))
-        if not is_another(file, project_file) or is_renamed(file, project_file)
-    ]
+    others = files(Run.objects.exclude(project_file__in=("", mine)))
+    earlier = [file for file in others if is_same(file, project_file)]
+    if not Run.objects.filter(project_file__in=[mine, *earlier]).exists():
+        earlier = [file for file in others if not is_another(file, project_file) or is_renamed(file, project_file)]
     if earlier:
         Run.objects.filter(project_file__in=earlier).update(project_file=mine)
     return earlier

@@ -23,10 +23,22 @@ def is_another(theirs: str, mine: Path) -> bool:
 
     Of one that is not here (the folder was moved, is mounted elsewhere, or belongs to another machine) the name counts.
     """
+    return bool(theirs) and not is_same(theirs, mine) and (_is_here(theirs) or Path(theirs).name != clean(mine.name))
+
+
+def is_same(theirs: str, mine: Path) -> bool:
+    """Whether both are here, and one file."""
     try:
-        return bool(theirs) and not Path(theirs).samefile(mine)
+        return Path(theirs).samefile(mine)
     except OSError:
-        return Path(theirs).name != clean(mine.name)
+        return False
+
+
+def _is_here(file: str) -> bool:
+    try:
+        return Path(file).exists()
+    except OSError:  # in a folder that we may not look into
+        return True
 
 
 def is_renamed(theirs: str, mine: Path) -> bool:
@@ -38,13 +50,8 @@ def is_renamed(theirs: str, mine: Path) -> bool:
 
 
 def of_file(rows: QuerySet[Run], mine: Path) -> QuerySet[Run]:
-    """Those of the rows that are not another project file's; one small query, for paths are compared on the disk.
-
-    Where there is no row now, it is none for good: who looks again and again asks the database once each time.
-    """
-    found = files(rows)
-    others = [file for file in found if is_another(file, mine)]
-    return rows.exclude(project_file__in=others) if found else rows.none()
+    """Those of the rows that are not another project file's; one small query, for paths are compared on the disk."""
+    return rows.filter(project_file__in=[file for file in files(rows) if not is_another(file, mine)])
 
 
 def of_others(rows: QuerySet[Run], mine: Path) -> QuerySet[Run]:

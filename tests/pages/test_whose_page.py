@@ -68,3 +68,12 @@ def test_what_comes_after_its_end_waits_too(
     assert words in shown(client, f"runs/{run.pk}")
     Run.objects.update(settled_at=at)
     assert words not in shown(client, f"runs/{run.pk}")
+
+
+def test_a_run_of_another_file_whose_supervisor_is_at_work_does_not_wait_for_it(
+    client: Client, make_run: MakeRun, supervised: SupervisorLease, other: Path
+) -> None:
+    SupervisorLease.objects.update(project_file=str(other))
+    run = make_run("a", status="queued", project_file=str(other))
+    page = shown(client, f"runs/{run.pk}")
+    assert "waits for a supervisor of that one" not in page and "starts in a moment" in page

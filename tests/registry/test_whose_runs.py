@@ -19,6 +19,8 @@ from training.states import CANCELLED, ERROR, QUEUED, SUCCESS
 from training.supervisor.leaving import LINGER_S
 from training.supervisor.looking import LOOK_EVERY_S
 from training.supervisor.retraining import retrain
+from training.supervisor.waiting import FOR_ITS_FILE
+from training.whose import is_another
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("trainer")]
 
@@ -101,6 +103,40 @@ def test_a_renamed_file_and_a_moved_folder_strand_no_run(stage: Stage, tmp_path:
     stage.settle()
     assert now_of(moved).status == SUCCESS and now_of(moved).project_file == str(stage.file)
     assert now_of(early).settled_at, "what follows a retraction is done under the new name, too"
+
+
+def test_a_file_that_has_runs_of_its_own_takes_none_of_one_that_is_away(stage: Stage, other: Stage) -> None:
+    theirs = other.ask()
+    run = stage.ask()
+    stage.until(lambda: bool(now_of(run).settled_at))
+    away = other.file.rename(other.file.with_name("study.yaml"))
+    take_over(stage)
+    stage.tick(5)
+    assert (now_of(theirs).status, now_of(theirs).project_file) == (QUEUED, str(other.file))
+    other.file = away
+    take_over(other)
+    other.until(lambda: now_of(theirs).status == SUCCESS)
+
+
+def test_a_file_of_the_same_name_in_another_folder_is_another_while_ours_is_away(stage: Stage, tmp_path: Path) -> None:
+    theirs = write_project(tmp_path / "elsewhere")
+    run = stage.ask()
+    Run.objects.update(project_file=str(theirs))
+    aside = stage.file.rename(stage.file.with_name("aside"))
+    assert is_another(run_file := now_of(run).project_file, stage.file) and run_file == str(theirs)
+    aside.rename(stage.file)
+    theirs.unlink()
+    assert not is_another(run_file, stage.file), "of two that are not there the name counts"
+
+
+def test_a_run_says_no_more_that_it_waits_for_its_file_when_that_is_at_work(stage: Stage, other: Stage) -> None:
+    other.ask()
+    waits = other.ask(backend="lab")
+    stage.tick(3)
+    assert now_of(waits).step.startswith(FOR_ITS_FILE)
+    take_over(other)
+    other.tick(2)
+    assert not now_of(waits).step.startswith(FOR_ITS_FILE)
 
 
 def test_a_file_that_is_gone_from_another_folder_is_not_ours(stage: Stage, tmp_path: Path) -> None:

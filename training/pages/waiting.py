@@ -15,7 +15,7 @@ from training import checking, config
 from training.backends.agent import AgentBackend, TokenRecord, register_command
 from training.errors import ConfigError
 from training.models import Run
-from training.now import Now, other_project
+from training.now import Now
 from training.states import QUEUED
 from training.whose import is_another, of_file
 
@@ -68,9 +68,12 @@ def runs_before(run: Run) -> int:
 
 
 def awaits_its_file(run: Run, seen: Now) -> bool:
-    """Whether the run, or what follows its end, waits for a supervisor of another project file than this site's."""
-    at_work = other_project(seen.supervisor, Path(run.project_file)) if seen.supervised and run.project_file else ""
-    return bool(at_work) or is_another(run.project_file, Path(settings.POTATO_CONFIG or "."))
+    """Whether the run, or what follows its end, waits for another project file than that of the supervisor at work.
+
+    Where none is at work, than that of this site, whose supervisor is the one to come.
+    """
+    at_work = seen.supervisor.project_file if seen.supervisor and seen.supervised else ""
+    return is_another(run.project_file, Path(at_work or settings.POTATO_CONFIG or "."))
 
 
 def serve_command(project_file: str) -> str:
@@ -79,7 +82,7 @@ def serve_command(project_file: str) -> str:
 
 def _reasons(runs: Sequence[Run], before: int, seen: Now, at: datetime) -> list[Waits]:
     places = _agent_places(runs)
-    records = checking.records(places or ())
+    records = checking.records(places or (), at)
     ours = [run for run in runs if not awaits_its_file(run, seen)]
     return [
         _waits(run, before + ours.index(run), seen, places, records, at)

@@ -44,7 +44,7 @@ class Queue:
         runs.ask_now_for_what_lies_ahead(now)
         ours = of_file(Run.objects.filter(status=QUEUED), project.file)
         waiting = list(ours.exclude(backend__in=self._ready(project)))
-        records = checking.records(run.backend for run in waiting)
+        records = checking.records((run.backend for run in waiting), now)
         for run in waiting:
             record = records.get(run.backend)
             facts = _facts(run, project, record, listening_since)

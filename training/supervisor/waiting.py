@@ -13,10 +13,11 @@ from training.backends.agent import NO_TOKEN, TokenRecord
 from training.giving import ASKS_WITHIN, asks_these_days
 from training.models import Run
 from training.states import QUEUED, RUNNING
-from training.whose import of_others
+from training.whose import of_file, of_others
 
 # An agent that asks and does not take its run (it fails at each answer, say) has the turn for this long.
 MOST_TURN = 3 * ASKS_WITHIN
+FOR_ITS_FILE = "waiting for a supervisor of"
 
 
 class Turn:
@@ -55,11 +56,17 @@ def say_who_is_awaited(run: Run, record: TokenRecord | None, now: datetime) -> N
 
 
 def say_which_file_is_awaited(mine: Path, now: datetime) -> None:
-    """Write into the steps of each queued run of another project file that it waits for a supervisor with that one."""
-    for run in of_others(Run.objects.filter(status=QUEUED), mine):
-        text = f"waiting for a supervisor of {run.project_file}; the one at work has {mine}"
+    """Write into the steps of each queued run of another project file that it waits for a supervisor with that one.
+
+    And of each that waited for this one that it does so no more.
+    """
+    queued = Run.objects.filter(status=QUEUED)
+    for run in of_others(queued, mine):
+        text = f"{FOR_ITS_FILE} {run.project_file}; the one at work has {mine}"
         if text != run.step:
             runs.step_in_queue(run.id, text, now)
+    for run in of_file(queued.filter(step__startswith=FOR_ITS_FILE), mine):
+        runs.step_in_queue(run.id, QUEUED, now)
 
 
 def _words(backend: str, record: TokenRecord | None, now: datetime) -> str:
@@ -71,4 +78,6 @@ def _words(backend: str, record: TokenRecord | None, now: datetime) -> str:
         return f"{sentence}; none has asked for work yet"
     if abs(now - record.last_seen) <= ASKS_WITHIN:
         return ""
+    if record.is_ahead(now):
+        return f"{sentence}; none has come since this server's clock was set back"
     return f"{sentence}, last seen {record.last_seen.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
