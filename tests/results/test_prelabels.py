@@ -163,7 +163,7 @@ def test_a_run_whose_write_back_failed_does_not_say_that_it_goes_on(project: Pro
     items.rename(project.root / "items.jsonl")
     concluding.settle(project, run, lambda: None)
     run.refresh_from_db()
-    assert run.step.endswith("predictions became prelabels")
+    assert run.step == "finished: 1 of 1 predictions became prelabels"
 
 
 def test_a_project_that_reads_the_file_back_gets_the_same_items_and_no_old_prelabels(

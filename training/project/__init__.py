@@ -92,8 +92,8 @@ class Project:
                 yield Item(record.id, text, media_of(record.fields))
 
     def item_ids(self) -> Iterator[str]:
-        """The id of every item, also of one without a text, streaming and each once."""
-        return (record.id for record in self._items().records())
+        """The id of every item, also of one without a text, streaming and each once; raises as records() does."""
+        return (item_id for item_id, _fields in self.records())
 
     def records(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """(id, fields) of every item as its data file has it, streaming.
