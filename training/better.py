@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 # The scores of training.scoring of which less is better; of all others more is.
 LOWER_IS_BETTER = frozenset({"mae", "rmse", "hamming_loss", "calibration_error"})
-SAME = 0.0005  # two scores that are nearer to one another are written with the same three digits
+DIGITS = 3  # that a score is written with; of two that are written alike none is the better one
 
 
 def is_number(value: Any) -> TypeGuard[float]:
@@ -22,10 +22,11 @@ def is_number(value: Any) -> TypeGuard[float]:
 
 
 def goodness(name: str, value: Any) -> float | None:
-    """The more the better, whatever the score; None where the value is no finite number."""
+    """The more the better, whatever the score, by its written digits; None where the value is no finite number."""
     if not is_number(value):
         return None
-    return -float(value) if name in LOWER_IS_BETTER else float(value)
+    written = round(float(value), DIGITS)
+    return -written if name in LOWER_IS_BETTER else written
 
 
 def beside_baseline(name: str, value: Any, baseline: Any) -> str:
@@ -33,7 +34,7 @@ def beside_baseline(name: str, value: Any, baseline: Any) -> str:
     good, plain = goodness(name, value), goodness(name, baseline)
     if good is None or plain is None:
         return ""
-    if abs(good - plain) < SAME:
+    if good == plain:
         return _("as good as the baseline")
     return _("better than the baseline") if good > plain else _("worse than the baseline")
 
@@ -41,5 +42,5 @@ def beside_baseline(name: str, value: Any, baseline: Any) -> str:
 def best_of(name: str, values: Sequence[Any]) -> set[int]:
     """The places of the best value; empty where fewer than two are known, or all that are known are the same."""
     known = {place: good for place, value in enumerate(values) if (good := goodness(name, value)) is not None}
-    best = {place for place, good in known.items() if max(known.values()) - good < SAME}
+    best = {place for place, good in known.items() if good == max(known.values())}
     return best if len(best) < len(known) else set()

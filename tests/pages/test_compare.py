@@ -82,6 +82,9 @@ class TestLines:
         assert better.best_of("mae", [0.5, 0.5]) == set()
         assert better.best_of("mae", [0.5, 0.5, 0.7]) == {0, 1}
         assert better.best_of("accuracy", [0.9001, 0.9]) == set()  # written with the same digits
+        assert better.best_of("accuracy", [0.8006, 0.8014]) == set()
+        assert better.best_of("accuracy", [0.8994, 0.8996]) == {1}
+        assert better.beside_baseline("mae", 0.8996, 0.8994) == "worse than the baseline"
 
 
 def show(client: Client, query: str, status: int = 200) -> str:
