@@ -528,13 +528,21 @@ def test_a_run_whose_token_was_replaced_by_a_late_claim_goes_on_with_the_next_to
 
 
 def test_a_run_whose_token_is_refused_and_that_is_not_given_again_is_ended_and_removed(machine):
-    agent = machine.begin("ask")
+    agent = machine.begin("ask", "--once")
     machine.site.job = None
     machine.site.then("report", says(401, "unknown_token"))
-    wait_for(lambda: not machine.jobdir.path.exists(), "the folder's end")
-    assert not is_held(machine.jobdir) and "not ours any more; tidying up" in machine.out()
+    assert agent.wait(60) == 1
+    assert not is_held(machine.jobdir) and not machine.jobdir.path.exists()
+    assert "not ours any more; tidying up" in machine.out()
+
+
+def test_an_agent_that_is_to_end_ends_the_worker_of_a_run_whose_token_is_refused(machine):
+    agent = machine.begin("ask")
     agent.terminate()
-    assert agent.wait(20) == 0
+    wait_for(lambda: "the run is finished first" in machine.out(), "the word of it")
+    machine.site.then("report", says(401, "unknown_token"))
+    assert agent.wait(60) == 0
+    assert not is_held(machine.jobdir) and not machine.jobdir.path.exists()
 
 
 @linux

@@ -13,6 +13,11 @@ class Owner:
         """`term`, `kill`, or nothing."""
         return ""
 
+    @property
+    def takes_no_more(self) -> bool:
+        """Whether the agent ends with this run, and asks for no other."""
+        return False
+
     def news(self) -> str:
         """What to tell that person of a wish that was just heard; once, and else nothing."""
         return ""

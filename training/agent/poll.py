@@ -135,6 +135,8 @@ class Agent:
         self.client = Client(self.address, secret, Contact(self.address, None), self._pause, console.say)
         self.gpus = Gpus()
         self._swept = False
+        self._owed = False  # a run of ours may be given again
+        self._lost = False  # and was not
         self._n_idle = 0  # answers in a row that had no work and knew of no run of ours
         self._given = ""
         self._why = ""
@@ -154,6 +156,8 @@ class Agent:
             outcome = self._take(answer)
             if outcome is not None and self.once and not outcome.is_owed:
                 return _exit_code(outcome)
+            if self.once and self._lost:
+                return FAILED
             # A run that could not be reported may be given again at once: no faster than work is asked for.
             if (outcome is None or not outcome.status or is_again) and not self.signals.count:
                 self._rest(answer)
@@ -223,7 +227,7 @@ class Agent:
             outcome = Runner(claimed, jobdir, self.place).run()
         finally:
             self.signals.is_idle = True
-        self._swept = not outcome.is_owed
+        self._swept, self._owed = not outcome.is_owed, outcome.is_owed
         self.console.say(outcome.sentence)
         return outcome
 
@@ -245,7 +249,7 @@ class Agent:
         for jobdir in self.workdir.unfinished(self.place.agent, run_id):
             self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
             workdir.tidy(jobdir, str(self.address))
-        self._swept = True
+        self._swept, self._lost = True, self._owed
 
     def _rest(self, answer: Dict[str, Any]) -> None:
         why = str(answer.get("why") or "")

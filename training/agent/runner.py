@@ -82,7 +82,7 @@ class Runner:
         try:
             return delivery.conclude(self._delivered(delivery))
         except (RunOver, TokenRefused) as over:
-            if isinstance(over, TokenRefused) and self.place.claims:
+            if isinstance(over, TokenRefused) and self.place.claims and not self.place.owner.takes_no_more:
                 return self._disowned(over)
             self._end_worker(SHORT_GRACE_S)
             return self._unreported(over)

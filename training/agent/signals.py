@@ -44,6 +44,10 @@ class Signals(Owner):
     def order(self) -> str:
         return KILL if self.count > 2 else TERM if self.count > 1 else ""
 
+    @property
+    def takes_no_more(self) -> bool:
+        return self.count > 0
+
     def news(self) -> str:
         if self.count <= self._told:
             return ""
