@@ -197,6 +197,7 @@ def missing_client(ssh_client: str = "auto") -> str:
 
 # Between two attempts of a first login; a server drops by chance, the more often the more logins are under way.
 LOGIN_AGAIN_S = (0.5, 1.0, 2.0, 4.0)
+LEAST_S = 2.0  # for one attempt
 
 
 def log_in(
@@ -219,7 +220,7 @@ def log_in(
             return connection
         except Dropped:
             pause_s = next(pauses, timeout_s)
-            if time.monotonic() + pause_s >= until:
+            if time.monotonic() + pause_s + LEAST_S > until:  # a try that had no time would say that, and not this
                 raise
         pause(pause_s)
 
