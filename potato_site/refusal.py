@@ -19,8 +19,8 @@ NOTE_HOLDS_S = 60.0
 def refuse(lines: str) -> None:
     """Print the lines and end with gunicorn's code; where a sister worker has done so, end without a word.
 
-    gunicorn starts all its workers at once, and it stumbles, with a traceback, over a second one that cannot start
-    while it is ending because of the first.
+    Without our configuration, by which the site is loaded once for all of them, gunicorn starts its workers at once,
+    and it stumbles, with a traceback, over a second one that cannot start while it is ending because of the first.
     """
     if _in_a_gunicorn_worker() and not _first_to_say_so(os.getppid()):
         raise SystemExit(0)
