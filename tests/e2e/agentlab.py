@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import subprocess
@@ -12,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from following import Follower
 from machines import copy_what_travels, make_interpreter
 from waiting import until
 from wire import Wire
 
-from tests.e2e.conftest import EXAMPLE, ROOT, Place, Site, new_database
+from tests.e2e.conftest import EXAMPLE, ROOT, Place, new_database
 
 PACED = Path(__file__).parent / "paced"
 LAB, FLAKY = "lab-workstation", "flaky"
@@ -101,7 +101,7 @@ def with_suppress_gone(act: Callable[[], Any]) -> None:
         return
 
 
-class Lab:
+class Lab(Follower):
     """A served study with two backends of agents, a wire to it, and the agents that were started."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class Lab:
         self.change("  backends:\n", f"  backends:\n    {FLAKY}: {{type: agent, heartbeat_timeout_s: {SILENCE_S}}}\n")
         self.change("max_wall_seconds: 3600", "grace_seconds: 3\n  max_wall_seconds: 3600")
         self.tokens = {name: self.register(name) for name in (LAB, FLAKY)}
-        self.site: Site = self.place.serve("--workers", "2")
+        self.site = self.place.serve("--workers", "2")
         self.wire = Wire(self.site.port)
         self.python = make_interpreter(folder / "venv", PACED)
         self.agents: list[Agent] = []
@@ -140,44 +140,10 @@ class Lab:
         gate = self.folder / f"gate-{self.n_gates}"
         params = {"gate": str(gate)} if trainer == "paced" else {}
         wanted = {"trainer": trainer, "schemas": ["sentiment"], "backend": backend, "params": params}
-        run = self.api("POST", "/runs", wanted)
-        assert "run_id" in run, run
-        return run["run_id"], gate
-
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, also of a site that is being started."""
-
-        def answered() -> Any:
-            try:
-                return self.site.api(method, path, body)
-            except (OSError, http.client.HTTPException):
-                return None
-
-        return until(answered, 60, "the site to answer")[1]
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        return self.api("GET", f"/runs/{run_id}")  # type: ignore[no-any-return]
+        return self.asked(wanted), gate
 
     def until(self, run_id: str, status: str) -> None:
         until(lambda: self.run(run_id)["status"] == status, 40, f"{run_id} to be {status}")
-
-    def until_it_trains(self, run_id: str, steps: float = 3) -> dict[str, Any]:
-        def trains() -> Any:
-            run = self.run(run_id)
-            assert run["status"] in ("queued", "running"), run["error"]
-            shown = run["progress"]
-            return run if shown["phase"] == "train" and (shown["current"] or 0) >= steps else None
-
-        return until(trains, 40, f"{run_id} to train")  # type: ignore[no-any-return]
-
-    def finished(self, run_id: str) -> dict[str, Any]:
-        """The run's document once it is over and settled."""
-
-        def ended() -> Any:
-            run = self.run(run_id)
-            return run if run["settled_at"] else None
-
-        return until(ended, 60, f"the end of {run_id}")  # type: ignore[no-any-return]
 
     def clear(self) -> None:
         """Between two tests: no agents, no run."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import shutil
 import subprocess
@@ -14,6 +13,7 @@ from typing import Any
 
 import psutil
 import yaml
+from following import Follower
 from waiting import until
 
 from tests.e2e.conftest import EXAMPLE, ROOT, Place, Site, new_database
@@ -25,7 +25,7 @@ NAME, HOST = "gpu-server", "127.0.0.1"
 FOLDER = "potato folder"  # remote_dir, below the account's HOME
 
 
-class SshLab:
+class SshLab(Follower):
     """`host(...)` says what `gpu-server` of the project file is; `ask(...)` asks for a run of the paced trainer."""
 
     name = NAME
@@ -119,54 +119,16 @@ class SshLab:
             "backend": self.name,
             "params": {"gate": str(gate), **params},
         }
-        run = self.api("POST", "/runs", wanted)
-        assert "run_id" in run, run
-        return run["run_id"], gate
-
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, also of a site that is being started."""
-
-        def answered() -> Any:
-            try:
-                return self.site.api(method, path, body)
-            except (OSError, http.client.HTTPException):
-                return None
-
-        return until(answered, 60, "the site to answer")[1]
-
-    def run(self, run_id: str) -> dict[str, Any]:
-        return self.api("GET", f"/runs/{run_id}")  # type: ignore[no-any-return]
+        return self.asked(wanted), gate
 
     def cancel(self, run_id: str) -> None:
         assert self.site.api("POST", f"/runs/{run_id}/cancel")[0] == 200
-
-    def lines(self, run_id: str) -> list[str]:
-        """The run's log, in the order in which it was written."""
-        return [line["text"] for line in self.api("GET", f"/runs/{run_id}/steps?limit=500")["results"]]
 
     def until_it_says(self, run_id: str, beginning: str) -> None:
         def said() -> bool:
             return any(line.startswith(beginning) for line in [*self.lines(run_id), self.run(run_id)["step"]])
 
         until(said, 40, f"{run_id} to say {beginning}")
-
-    def until_it_trains(self, run_id: str, steps: float = 3) -> dict[str, Any]:
-        def trains() -> Any:
-            run = self.run(run_id)
-            assert run["status"] in ("queued", "running"), (run["error"], self.lines(run_id))
-            shown = run["progress"]
-            return run if shown["phase"] == "train" and (shown["current"] or 0) >= steps else None
-
-        return until(trains, 40, f"{run_id} to train")  # type: ignore[no-any-return]
-
-    def finished(self, run_id: str) -> dict[str, Any]:
-        """The run's document once it is over and settled."""
-
-        def ended() -> Any:
-            run = self.run(run_id)
-            return run if run["settled_at"] else None
-
-        return until(ended, 60, f"the end of {run_id}")  # type: ignore[no-any-return]
 
     def runfolder(self, run_id: str) -> Path:
         return self.place.folder / "annotation_output" / "training" / "runs" / run_id
