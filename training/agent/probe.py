@@ -8,11 +8,11 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from .protocol import MB
 from .trainers import is_importable
 
 NVIDIA_SMI_TIMEOUT_S = 20.0  # a driver that wakes up takes seconds; one that hangs takes for ever
 NVIDIA_SMI_FIELDS = "index,name,uuid,memory.free,memory.total,utilization.gpu,compute_cap"
-MB = 1024 * 1024
 NO_GPUS = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is SLURM's
 
 

@@ -10,8 +10,7 @@ from typing import Dict, List, Mapping, Optional
 
 from .errors import Unfit
 from .jobdir import JobDir
-from .probe import MB
-from .protocol import UNEXPECTED
+from .protocol import MB, UNEXPECTED
 
 LOST_GRACE_S = 2.0  # for a keeper whose folder is gone, to bury its worker
 STRAGGLERS_GRACE_S = 5.0  # for what a worker left behind, from its exit code on

@@ -9,12 +9,11 @@ from json.encoder import encode_basestring
 from typing import Any, BinaryIO
 
 from training import bulk
-from training.agent.protocol import finite
+from training.agent.protocol import MB, finite
 from training.errors import PredictionsUnreadable
 from training.intake.fitting import Fits
 from training.models import UNFIT_CONFIDENCE, UNKNOWN_LABEL
 
-MB = 1024 * 1024
 LONGEST_LINE = 16 * MB  # bytes; a longer one is no prediction
 # Read and stored at a time: some 1,500 lines of one label and its scores, 4,000 at the very most.
 BLOCK = 256 * 1024  # bytes

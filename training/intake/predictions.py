@@ -12,13 +12,12 @@ from django.db import transaction
 from django.db.backends.utils import CursorWrapper
 
 from training import bulk
+from training.agent.protocol import MB
 from training.errors import PredictionsUnreadable, RunIsOver, TooLarge, UnknownRun
 from training.intake.fitting import fits_by_schema
 from training.intake.lines import MOST_TALK, Reader, Row, blocks, predictions_are
 from training.models import Prediction, Run, StepLine
 from training.states import ENDS
-
-MB = 1024 * 1024
 
 # Who stores joins the ledger: an item that the run was not given has no row, and its split is the ledger's word.
 VALUES = """

@@ -21,12 +21,12 @@ from django.db import transaction
 
 from training import bulk
 from training.agent.jobdir import JobDir, write_whole
+from training.agent.protocol import MB
 from training.errors import BrokenBody, EventsMissing, NotStored, RunIsOver, TooLarge
 from training.intake.events import locked
 from training.models import Run, StepLine
 from training.states import RUNNING
 
-MB = 1024 * 1024
 BLOCK = 256 * 1024  # bytes of predictions read and written at a time
 MOST_BYTES = 200 * MB  # of a run's events.jsonl
 LONGEST_URI = 1000  # characters

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, ClassVar
 
 from training.agent.jobdir import JobDir
-from training.agent.protocol import Job
+from training.agent.protocol import MB, Job
 from training.backends.base import Said
 from training.backends.connection import Connection, ConnectionFailed, ConnectionLost, log_in, make
 from training.backends.connection.forwarding import forward_or_relay, sweep
@@ -42,7 +42,6 @@ MOST_GIVEN_UP = 3  # of them, those that ended by themselves: the next one would
 CLEARS_FOR_S, CLEARS_EVERY_S = 600.0, 10.0  # after the end, where the host cannot be reached
 LAST_WORD_S = 3.0  # for an agent that was told to kill to say how that went; and for one that has said it to end itself
 OVER = "session_over"  # in the run's folder: nothing of it is left over there
-MB = 1024 * 1024
 
 
 class Ended(Exception):
