@@ -66,7 +66,7 @@ def look_at(config: ProjectConfig, wanted: Wanted, patience_s: float | None = No
     be trainable then fails by itself, with the same sentence, when its bundle is to be made.
     """
     _see_whose_supervisor_works(config)
-    runs.refuse_at_once(config, runs.trainer_named(wanted.trainer), wanted.params, wanted.seed)
+    runs.checked_at_once(config, runs.trainer_named(wanted.trainer), wanted.params, wanted.seed)
     if wanted.backend is not None:
         backends.make(wanted.backend, config)
     if patience_s is None:

@@ -54,16 +54,15 @@ def create(
     Raises BadRequest (trainer, schemas, params, seed) or UnknownBackend; looks at no item and no annotation.
     """
     known = trainer_named(trainer)
-    refuse_at_once(config, known, params, seed)
+    values, number = checked_at_once(config, known, params, seed)
     names = _schemas(config, known, schemas)
     place = _backend(config, known, backend)
-    values = _params(known, params)
     run = Run(
         trainer=known.name,
         backend=place,
         schemas=names,
         params=values,
-        seed=_seed(seed),
+        seed=number,
         source=source,
         requested_by=requested_by[:MOST_BY],
         project_file=noted(config.file),
@@ -96,12 +95,16 @@ def new_id(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
 
 
-def refuse_at_once(config: ProjectConfig, trainer: Trainer, params: Mapping[str, Any] | None, seed: Any) -> None:
-    """BadRequest for what is seen without a look at the project: training is off, a parameter or the seed is wrong."""
+def checked_at_once(
+    config: ProjectConfig, trainer: Trainer, params: Mapping[str, Any] | None, seed: Any
+) -> tuple[dict[str, Any], int]:
+    """A run's parameters and seed, whose faults are seen without a look at the project.
+
+    Raises BadRequest where training is off, a parameter or the seed is wrong.
+    """
     if not config.model_training.enabled:  # a file that says nothing of it was given to us to train
         raise BadRequest(f"model_training.enabled is false in {config.file.name}", hint="Set it to true")
-    _params(trainer, params)
-    _seed(seed)
+    return _params(trainer, params), _seed(seed)
 
 
 def trainer_named(name: str) -> Trainer:
