@@ -27,7 +27,7 @@ def is_another(theirs: str, mine: Path) -> bool:
 
 
 def is_same(theirs: str, mine: Path) -> bool:
-    """Whether both are here, and one file."""
+    """Whether both are here, and one file or folder."""
     try:
         return Path(theirs).samefile(mine)
     except OSError:
@@ -43,10 +43,7 @@ def _is_here(file: str) -> bool:
 
 def is_renamed(theirs: str, mine: Path) -> bool:
     """Whether `theirs` is gone from the folder that `mine` lies in: nobody can come with it any more."""
-    try:
-        return not Path(theirs).exists() and Path(theirs).parent.samefile(mine.parent)
-    except OSError:
-        return False
+    return not _is_here(theirs) and is_same(str(Path(theirs).parent), mine.parent)
 
 
 def of_file(rows: QuerySet[Run], mine: Path) -> QuerySet[Run]:
