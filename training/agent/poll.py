@@ -136,7 +136,6 @@ class Agent:
         self.gpus = Gpus()
         self._swept = False
         self._owed = False  # a run of ours may be given again
-        self._lost = False  # and was not
         self._n_idle = 0  # answers in a row that had no work and knew of no run of ours
         self._given = ""
         self._why = ""
@@ -156,7 +155,7 @@ class Agent:
             outcome = self._take(answer)
             if outcome is not None and self.once and not outcome.is_owed:
                 return _exit_code(outcome)
-            if self.once and self._lost:
+            if self.once and self._owed and self._swept:  # it was not given again
                 return FAILED
             # A run that could not be reported may be given again at once: no faster than work is asked for.
             if (outcome is None or not outcome.status or is_again) and not self.signals.count:
@@ -249,7 +248,7 @@ class Agent:
         for jobdir in self.workdir.unfinished(self.place.agent, run_id):
             self.console.say("run %s is not ours any more; tidying up" % jobdir.path.name)
             workdir.tidy(jobdir, str(self.address))
-        self._swept, self._lost = True, self._owed
+        self._swept = True
 
     def _rest(self, answer: Dict[str, Any]) -> None:
         why = str(answer.get("why") or "")
